@@ -9,16 +9,16 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING
 
-from tempo_core.versions import check, require_new_jax
+from tempo_core import versions as _versions
 
 if TYPE_CHECKING:
     from tempo_core.api import *  # noqa: F403
-    from tempo_core.api import __all__ as __all__
+    from tempo_core.frontend.functions import *  # noqa: F403
 
 __version__ = "0.1.0"
 _API = f"{__name__}.api"
 
-require_new_jax()
+_versions.require_new_jax()
 
 
 if not TYPE_CHECKING:  # for which it would be a name for everything
@@ -27,7 +27,7 @@ if not TYPE_CHECKING:  # for which it would be a name for everything
         if importlib.util.find_spec(f"{__name__}.{name}") is not None:
             return importlib.import_module(f"{__name__}.{name}")
         if not name.startswith("__") or name == "__all__":
-            check()  # before any other import of JAX fails
+            _versions.check()  # before any other import of JAX fails
             api = importlib.import_module(_API)
             names = getattr(api, "__all__", ())  # none while it is imported: nothing in the core looks for them
             globals().update({each: getattr(api, each) for each in names})

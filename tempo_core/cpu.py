@@ -1,4 +1,4 @@
-"""The CPU as several devices of JAX."""
+"""The CPU as several devices of JAX, before a program is written."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import os
 
 import jax
 
-from tempo_core.errors import ConfigError
+from tempo_core.errors import ArgumentError, ConfigError
+from tempo_core.frontend.arguments import checked
 
 _FLAG = "xla_force_host_platform_device_count"
 
 
+@checked
 def use_cpu_devices(count: int) -> None:
     """Let JAX see this machine's CPU as `count` devices, for `Config(devices=count)`.
 
-    Call it before JAX is used: the first array starts JAX. Raises ConfigError if JAX has started with fewer.
+    Call it before JAX is used: the first array starts JAX. More devices than cores make nothing faster. Raises ConfigError if JAX has
+    started with fewer, and ArgumentError for a count below 1.
     """
+    if count < 1:
+        raise ArgumentError(f"{count} is not a number of devices", hint="tp.use_cpu_devices(2)")
     if _FLAG not in os.environ.get("XLA_FLAGS", ""):
         try:
             jax.config.update("jax_num_cpu_devices", count)

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 try:
@@ -34,7 +35,7 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with open(handle, "wb") as file:
-            _lock(handle)
+            lock(handle)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -74,13 +75,13 @@ def _is_writing(file: Path, process: int, thread: int) -> bool:
     except OSError:
         return True
     try:
-        return not _lock(handle)
+        return not lock(handle)
     finally:
         os.close(handle)
 
 
-def _lock(handle: int) -> bool:
-    """Lock a file until it is closed, also when its process is killed; False if another process has locked it."""
+def lock(handle: int) -> bool:
+    """Lock an open file until it is closed, also when its process is killed; False if another process has locked it."""
     if fcntl is None:
         return True
     try:
@@ -94,13 +95,9 @@ def _lock(handle: int) -> bool:
 
 def _sync_directory(directory: Path) -> None:
     """Make a rename last. Some systems cannot open a directory."""
-    try:
+    with suppress(OSError):
         handle = os.open(directory, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from tempo_core.ir import costs, ops
 from tempo_core.ir.graph import Node
-from tempo_core.ir.ops import product
+from tempo_core.ir.ops import Types, product
 from tempo_core.ir.types import ITEM_SIZE, TensorType, is_float
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -47,14 +47,14 @@ def price(value: N, what: str, users: str, measured: str = NOT_MEASURED, gpu: fl
 # -- passes/ranges -------------------------------------------------------------------------------------------------------
 
 MOST_SHIFTS = price(16, "points of a window that is written out: w slices, which are a part of their reader, in place of a gather of w "
-    "elements for each point", "pays_to_write_out_window, pays_to_convolve")
+    "elements for each point", "passes/ranges/shift.py, pays_to_convolve")
 MOST_SHIFTED_OPERATIONS = price(320, "operations on the elements of a window that is written out: each slice repeats them, and XLA has "
-    "to compile them", "pays_to_write_out_window")
-POINTS_OF_A_BLOCK = price(32, "points of a block of a running sum of outer products", "points_of_a_block",
+    "to compile them", "passes/ranges/shift.py")
+POINTS_OF_A_BLOCK = price(32, "points of a block of a running sum of outer products", "passes/ranges/linear_attention.py",
     "two cores; values and gradients of 8 rows of 500 points, 32 wide: all pairs of points 10.3 ms, blocks of 16, 32, 64, 128, 256 "
     "points 4.1, 2.4, 2.8, 4.0, 8.9")
 POINTS_OF_A_BLOCK_OF_ELEMENTS = price(8, "the same, where each element has a gate: a block has a product of gates for each pair of its "
-    "points and each element", "points_of_a_block", "two cores, other programs beside; 4 heads of 1,024 points, 64 wide: blocks of 4, 8, "
+    "points and each element", "passes/ranges/linear_attention.py", "two cores, other programs beside; 4 heads of 1,024 points, 64 wide: blocks of 4, 8, "
     "16 points 380, 310, 380 ms, one scan 460")
 
 # -- passes/batch --------------------------------------------------------------------------------------------------------
@@ -62,13 +62,13 @@ POINTS_OF_A_BLOCK_OF_ELEMENTS = price(8, "the same, where each element has a gat
 MOST_KEPT = price(4096, "elements, with the nominal number for each bound, that are kept so that an operation leaves a loop that it does "
     "not need", "passes/batch/vectorize.py")
 MOST_GROWTH_BEFORE_A_LOOP = price(4, "times that products which leave a loop may be larger than what is kept anyway (an LSTM has four "
-    "gates)", "pays_to_multiply_before_the_loop")
+    "gates)", "passes/batch/vectorize.py")
 LEAST_TIMES_SMALLER = price(16, "times that a product must be smaller than what a loop makes, to stay there so that only its result is "
     "kept", "pays_to_multiply_in_the_loop")
 MOST_REGIONS = price(8, "regions of all other steps that the branches of a recurrence may have: each is a selection of its own",
     "passes/batch/regions.py")
 FEWEST_POINTS_TO_SPLIT = price(8, "points before a place for which what is computed there is compiled once more, for all of them at once",
-    "is_worth_splitting")
+    "passes/batch/split.py")
 FEWEST_OPERATIONS = price(8, "operations of a part of a function that are worth a function of their own, before the loop",
     "passes/batch/precompute.py")
 FEWEST_OPERATIONS_FOR_A_WAVEFRONT = price(8, "operations at each point of a table of vectors, or in other loops, that runs by diagonals",
@@ -106,7 +106,7 @@ MOST_WEIGHT_TO_PEEL = price(24, "weight (`copy_weight`) of a loop's body that is
     "others take over values without a condition", "schedule/tidy.py")
 SHORTEST_PEELED = price(8, "iterations of a loop of which some are cut off for that", "schedule/tidy.py")
 LEAST_SHARE_TO_CUT_AT_VALUE = price(0.5, "share of a loop's body, by weight, under a condition for which the loop is cut at a place that "
-    "a run chooses", "is_worth_cutting_at_value")
+    "a run chooses", "schedule/tidy.py")
 MOST_STATEMENTS_FOR_ISL = price(60, "connected statements that isl's scheduler gets at once", "schedule/nesting.py",
     "one core; 60 take some tenths of a second, 160 seconds, some hundred hours")
 MOST_NEEDS_CUT = price(50_000, "dependences that are looked at to cut points off statements which no loop orders; beyond, there is an "
@@ -128,7 +128,7 @@ MOST_OPERATIONS_TO_UNROLL = price(10_000, "operations of a loop that is written 
 SECONDS_TO_COMPILE_AN_OPERATION = price(1e-3, "seconds of XLA's compiler for an operation that is written out",
     "runtime/lower/unroll.py", "one core")
 LEAST_BYTES_TO_WRITE_ALONE = price(64 * 1024, "bytes of a store that is written in a loop of one iteration, which keeps XLA from "
-    "repeating the write in each reader, on copies of the store", "pays_to_write_alone", "one core; such a loop takes 2 us")
+    "repeating the write in each reader, on copies of the store", "runtime/lower/lower.py", "one core; such a loop takes 2 us")
 
 # -- runtime/staged ------------------------------------------------------------------------------------------------------
 
@@ -151,29 +151,28 @@ SCAN_BLOCK = price(8, "elements of a block of a cumulative sum or maximum, which
     "tree takes 16", "backends/xla_cpu/cumulative.py", "two cores, maxima and sums in us; [5000, 64], first axis: tree 1,760 and 920, "
     "one by one 330 and 330, blocks of 8 215 and 155, of 64 340 and 250; [64, 5000], last axis: 2,040 and 1,390, blocks 340 and 530; "
     "[100000]: 510 and 305, blocks 180 and 190")
-SHORTEST_SCAN_IN_BLOCKS = price(64, "elements of a scan in blocks: a short scan is a few operations in any form",
-    "pays_to_scan_in_blocks")
+SHORTEST_SCAN_IN_BLOCKS = price(64, "elements of a scan in blocks: a short scan is a few operations in any form", "backends/jax_backend.py")
 LEAST_LENGTH_TO_REDUCE_TWICE = price(32, "elements along which the place of a maximum is found by two plain reductions, in place of one "
-    "of pairs", "pays_to_reduce_twice", "two cores; two take 0.4 of the time at 32 elements, a fifteenth at 512, 1.0 to 1.7 at 20 and "
+    "of pairs", "backends/jax_backend.py", "two cores; two take 0.4 of the time at 32 elements, a fifteenth at 512, 1.0 to 1.7 at 20 and "
     "fewer")
 LEAST_SHRINKING = price(4, "times that what a scan reads must be smaller than the operand that it then computes as it goes",
-    "pays_to_compute_in_scan, pays_to_pick_in_scan", "two cores; counts of the past, in the loop and after it, in ms: 6,000 positions of "
+    "pays_to_compute_in_scan, backends/xla_cpu/picked_scans.py", "two cores; counts of the past, in the loop and after it, in ms: 6,000 positions of "
     "16 elements 0.5 and 1.0, of 64 1.2 and 2.1, of 128 0.9 and 1.7, of 1,024 3.3 and 20")
 MOST_READ_BY_FAST_OPERATIONS = price(2, "times that it may be larger, where only fast operations (a mask) compute the operand",
     "pays_to_compute_in_scan")
 MOST_OPERATIONS_IN_A_SCAN = price(24, "operations that a scan repeats for an operand", "pays_to_compute_in_scan")
 NUMBERS_IN_A_CACHE_LINE = price(16, "numbers that lie together at each position of a scan, from which on the array is not transposed",
-    "pays_to_scan_transposed")
+    "backends/xla_cpu/elementwise_scans.py")
 LEAST_PIECES_TO_TRANSPOSE = price(128, "pieces in which each element of a scan lies, from which on the array is transposed first",
-    "pays_to_scan_transposed", "two cores, two arrays [pieces, length, together], as they lie and transposed, in ms: (1024, 2000, 1) 28 "
+    "backends/xla_cpu/elementwise_scans.py", "two cores, two arrays [pieces, length, together], as they lie and transposed, in ms: (1024, 2000, 1) 28 "
     "and 19; (256, 1000, 1) 1.06 and 0.99; (16, 1000, 1) 0.065 and 0.075; (2, 100000, 1) 0.72 and 0.89; (1024, 250, 8) 8.5 and 6.8; "
     "(1024, 60, 32) 9.1 and 9.7")
 MOST_BYTES_TO_SELECT = price(32 * 1024, "bytes of two parts that are concatenated by a selection, which XLA fuses",
-    "pays_to_select_parts", "two cores, in a loop: [8, 200] 1.1 in place of 2.4 us, [64, 400] 140 in place of 200; but four of [128, "
+    "backends/jax_backend.py", "two cores, in a loop: [8, 200] 1.1 in place of 2.4 us, [64, 400] 140 in place of 200; but four of [128, "
     "128] 70 in place of 22")
-LEAST_PADDINGS_OF_A_SUM = price(2, "paddings whose sum is computed by itself", "pays_to_keep_sum_apart",
+LEAST_PADDINGS_OF_A_SUM = price(2, "paddings whose sum is computed by itself", "backends/xla_cpu/apart.py",
     "two cores; the gradient of a stencil at [200, 200], four paddings: 34 us an iteration, 86 where each is written to memory")
-LEAST_LENGTH_TO_SLICE = price(32, "elements that follow each other which are a slice in place of a gather", "pays_to_slice",
+LEAST_LENGTH_TO_SLICE = price(32, "elements that follow each other which are a slice in place of a gather", "backends/xla_cpu/island.py",
     "two cores; a gather takes 1 ns an element, the slice less than half")
 # fmt: on
 
@@ -210,27 +209,9 @@ DEAR_FUNCTIONS = (
 # -- questions -----------------------------------------------------------------------------------------------------------
 
 
-def is_worth_cutting_at_value(guarded: int, body: int) -> bool:
-    """Whether a loop is cut, and compiled in two copies, where a condition on so much of its body changes."""
-    return guarded > 0 and guarded >= LEAST_SHARE_TO_CUT_AT_VALUE * body
-
-
-def is_worth_splitting(place: Expr) -> bool:
-    """Whether what depends on earlier points only from a place on is computed apart before it."""
-    return not place.is_constant or place.constant >= FEWEST_POINTS_TO_SPLIT
-
-
 def nominal(size: Expr) -> int:
     """A size, with the same number for every bound and step."""
     return size.evaluate(dict.fromkeys(size.symbols, NOMINAL))
-
-
-def pays_to_multiply_before_the_loop(kept: int, read: int) -> bool:
-    """Whether so many elements of products are kept so that they leave a loop, where so many elements are kept anyway to read them from.
-
-    One product of matrices takes a fraction of the time of many products of vectors and matrices: each of them reads the whole matrix.
-    """
-    return kept <= MOST_GROWTH_BEFORE_A_LOOP * read
 
 
 def pays_to_multiply_in_the_loop(operand: int, matrix: int, result: int) -> bool:
@@ -248,11 +229,6 @@ def worth_scanning(element: TensorType, operands: Sequence[TensorType]) -> bool:
     A product of vectors would be kept as a matrix for every point, where a loop keeps one.
     """
     return nominal(product(element.shape)) <= sum(nominal(product(type.shape)) for type in operands)
-
-
-def points_of_a_block(has_gates_of_elements: bool) -> int:
-    """The points of a block of a running sum."""
-    return POINTS_OF_A_BLOCK_OF_ELEMENTS if has_gates_of_elements else POINTS_OF_A_BLOCK
 
 
 def is_worth_a_wavefront(nodes: Sequence[Node], factors: Sequence[TensorType]) -> bool:
@@ -273,32 +249,12 @@ def _operations(op: ops.Op) -> int:
 
 def copy_weight(op: ops.Op) -> int:
     """The rough cost of a second copy of an operation in a program."""
-    if isinstance(op, ops.Dataflow):
-        return sum(copy_weight(each) for each, _, _ in op.body.instructions)
-    return 0 if isinstance(op, FREE_TO_COPY) else 10 if isinstance(op, DEAR_TO_COPY) else 1
-
-
-def pays_to_scan_in_blocks(length: int, on_cpu: bool) -> bool:
-    """Whether a cumulative sum or maximum of so many elements is computed in blocks, one block after the other."""
-    return on_cpu and length >= SHORTEST_SCAN_IN_BLOCKS
-
-
-def pays_to_write_out_window(width: int, operations: int) -> bool:
-    """Whether to write out a reduction of a window of so many points, with so many operations on its elements."""
-    return width <= MOST_SHIFTS and width * operations <= MOST_SHIFTED_OPERATIONS
+    return sum(0 if isinstance(part, FREE_TO_COPY) else 10 if isinstance(part, DEAR_TO_COPY) else 1 for part in op.parts)
 
 
 def pays_to_convolve(width: Expr) -> bool:
     """Whether a sum over windows of this width, with fixed weights, is a convolution."""
     return not width.is_constant or width.constant > MOST_SHIFTS
-
-
-def is_worth_accumulating(elements: Expr) -> bool:
-    """Whether a loop should reduce values of so many elements as it goes, in place of keeping them for a reduction after it.
-
-    To keep one number an iteration takes one operation, as to add it up does, and hardly any memory.
-    """
-    return nominal(elements) > 1
 
 
 def is_narrow(width: Expr, whole: Expr) -> bool:
@@ -319,30 +275,14 @@ def pays_to_unroll(trips: int, operations: int, copied_bytes: int, on_cpu: bool)
     return on_cpu and copied_bytes >= LEAST_BYTES_TO_UNROLL and trips * operations <= MOST_OPERATIONS_TO_UNROLL
 
 
-def pays_to_write_alone(store_bytes: int, on_cpu: bool) -> bool:
-    """Whether to write into a store of this size in a loop of its own, where a range of the store is read in the same loop."""
-    return on_cpu and store_bytes >= LEAST_BYTES_TO_WRITE_ALONE
-
-
-def operations(node: Node) -> int:
-    """The number of operations of a statement."""
-    return len(node.op.body.instructions) if isinstance(node.op, ops.Dataflow) else 1
-
-
-def is_worth_a_launch(node: Node) -> bool:
-    """Whether a statement takes so long that the host should not wait for it without need."""
-    inner = [op for op, _, _ in node.op.body.instructions] if isinstance(node.op, ops.Dataflow) else [node.op]
-    return any(isinstance(op, WORTH_A_LAUNCH) for op in inner)
-
-
-def rough_seconds(node: Node, operands: Sequence[TensorType], env: Mapping[Symbol, int]) -> float:
+def rough_seconds(node: Node, operands: Types, env: Mapping[Symbol, int]) -> float:
     """A rough estimate of how long a statement runs on a CPU, at a point with these bounds and steps."""
     if not isinstance(node.op, ops.Dataflow):
         return _seconds(node.op, operands, node.outputs, env)
     body = node.op.body
     types = body.slot_types
     return sum(
-        _seconds(op, [types[k] for k in used], [types[k] for k in given], env)
+        _seconds(op, tuple(types[k] for k in used), tuple(types[k] for k in given), env)
         for op, used, given in body.instructions
         if not isinstance(op, costs.VIEWS)  # their readers compute the elements that they read
     )
@@ -355,53 +295,25 @@ def is_fast(op: ops.Op) -> bool:
     return isinstance(op, costs.OF_THEIR_READER)
 
 
-def _seconds(op: ops.Op, operands: Sequence[TensorType], results: Sequence[TensorType], env: Mapping[Symbol, int]) -> float:
-    written = sum(_elements(type, env) for type in results)
+def _seconds(op: ops.Op, operands: Types, results: Types, env: Mapping[Symbol, int]) -> float:
+    written = sum(costs.size(type).evaluate(env) for type in results)
     # An elementwise operation is one with its operands too: only the elements of its result count.
     is_fused = isinstance(op, costs.PARTS) or (isinstance(op, costs.OF_THEIR_READER) and not isinstance(op, costs.VIEWS))
     seconds = SECONDS_OF_A_FUSED_OPERATION if is_fused else SECONDS_OF_AN_OPERATION
     seconds += written * (SECONDS_OF_A_FAST_ELEMENT if is_fast(op) else SECONDS_OF_AN_ELEMENT)
     if is_fused:
         return seconds
-    read = sum(_elements(type, env) for type in operands)
     if isinstance(op, ops.Udf):
         seconds += OPERATIONS_OF_A_FUNCTION * SECONDS_OF_AN_OPERATION
-    if isinstance(op, ops.Dot):
-        return seconds + written * _length(op, operands[0], env) * SECONDS_OF_A_PRODUCT
-    if isinstance(op, ops.Conv):
-        kernel = math.prod(size.evaluate(env) for size in operands[1].shape[:-1])
-        return seconds + written * kernel * SECONDS_OF_A_PRODUCT
-    return seconds + read * SECONDS_OF_AN_ELEMENT
-
-
-def _length(op: ops.Dot, left: TensorType, env: Mapping[Symbol, int]) -> int:
-    """The number of products that an element of a contraction sums."""
-    return math.prod(left.shape[axis].evaluate(env) for axis in op.left_contract)
-
-
-def _elements(type: TensorType, env: Mapping[Symbol, int]) -> int:
-    return math.prod(max(size.evaluate(env), 0) for size in type.shape)
-
-
-def pays_to_reduce_twice(length: int, on_cpu: bool) -> bool:
-    """Whether to find the place of a maximum by two reductions along so many elements, in place of one of pairs."""
-    return on_cpu and length >= LEAST_LENGTH_TO_REDUCE_TWICE
+    if isinstance(op, (ops.Dot, ops.Conv)):  # half of the operations are additions
+        return seconds + costs.operations(op, operands, results).evaluate(env) / 2 * SECONDS_OF_A_PRODUCT
+    return seconds + sum(costs.size(type).evaluate(env) for type in operands) * SECONDS_OF_AN_ELEMENT
 
 
 def pays_to_compute_in_scan(elements: int, read: int, operations: int, is_fast: bool) -> bool:
     """Whether a scan computes an operand of so many elements as it goes, by so many operations on arrays of `read` elements."""
     is_little = read * LEAST_SHRINKING <= elements or (is_fast and operations and read <= MOST_READ_BY_FAST_OPERATIONS * elements)
     return bool(is_little) and operations <= MOST_OPERATIONS_IN_A_SCAN
-
-
-def pays_to_pick_in_scan(elements: int, kept: int) -> bool:
-    """Whether the loop of a scan with so many elements at each position computes what reads them, with so many results there."""
-    return kept * LEAST_SHRINKING <= elements
-
-
-def pays_to_scan_transposed(pieces: int, together: int) -> bool:
-    """Whether to transpose the array of a scan, each element of which lies in so many pieces of so many numbers."""
-    return pieces >= LEAST_PIECES_TO_TRANSPOSE and together < NUMBERS_IN_A_CACHE_LINE
 
 
 def is_cheap_to_repeat(node: Node, operands: Sequence[TensorType]) -> bool:
@@ -419,24 +331,9 @@ def price_of_keeping(node: Node, is_kept_anyway: bool) -> int:
     return 1 if is_kept_anyway else 1 + 1000 * elements * NOMINAL ** len(node.domain.steps)
 
 
-def pays_to_select_parts(bytes: int, on_cpu: bool) -> bool:
-    """Whether to concatenate two parts, of so many bytes together, by a selection."""
-    return on_cpu and bytes <= MOST_BYTES_TO_SELECT
-
-
 def is_dear_in_padding(op: ops.Op) -> bool:
     """Whether an operation of an island is so dear that a padding should read it from memory."""
     return isinstance(op, (ops.Unary, ops.Binary)) and op.fn in DEAR_FUNCTIONS
-
-
-def pays_to_keep_sum_apart(paddings: int) -> bool:
-    """Whether a value that is computed from so many paddings in a loop, element by element, should be in memory for its readers."""
-    return paddings >= LEAST_PADDINGS_OF_A_SUM
-
-
-def pays_to_slice(length: int, count: int, on_cpu: bool) -> bool:
-    """Whether so many elements that follow each other, of an axis with such a length, are a slice in place of a gather."""
-    return on_cpu and length >= LEAST_LENGTH_TO_SLICE and count >= LEAST_LENGTH_TO_SLICE
 
 
 def strip_size(rows: int, written: int, accumulated: int) -> int | None:

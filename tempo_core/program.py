@@ -30,8 +30,8 @@ from tempo_core.ir.types import TensorType
 from tempo_core.passes.pipeline import pipeline
 from tempo_core.report.graphs.draw import draw, to_svg
 from tempo_core.report.graphs.overview import overview
+from tempo_core.report.pages.html import Shown
 from tempo_core.report.pages.page import Page, Picture
-from tempo_core.report.pages.shown import Shown
 from tempo_core.report.programs.explain import explanation
 from tempo_core.report.programs.plan import Plan, plan_of
 from tempo_core.report.programs.profile import Places, Profile, complete, counts_of, interpreted, may_repeat, timed

@@ -1,24 +1,7 @@
 """Types for annotations: the results of a run and the arguments of functions. `def loss(x: tp.Tensor, target: typing.Value) -> ...`."""
+# ruff: noqa: F403, F405
 
-from tempo_core.frontend.aliases import (
-    Array,
-    ArrayLike,
-    Axes,
-    AxisPairs,
-    Condition,
-    Domain,
-    Feed,
-    Index,
-    Inputs,
-    Key,
-    Number,
-    Numbers,
-    Ragged,
-    Shape,
-    SupportsArray,
-    Tree,
-    Widths,
-)
+from tempo_core.frontend.aliases import *
 from tempo_core.frontend.tensor import Bounds, Positions, SpatialIndex, SpatialKey, Value
 from tempo_core.frontend.tensor import UserExpr as Expr
 from tempo_core.symbolic.condition import Bool

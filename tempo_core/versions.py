@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from importlib import metadata
 from typing import NamedTuple
 
@@ -38,6 +40,15 @@ def dotted(version: tuple[int, int]) -> str:
     return ".".join(map(str, version))
 
 
+def installed(packages: Iterable[str]) -> dict[str, str | None]:
+    """The versions of packages; None for a package that is not installed."""
+    versions: dict[str, str | None] = dict.fromkeys(packages)
+    for name in versions:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
+
+
 def _number(version: str) -> tuple[int, ...]:
     """The first two numbers of a version: (0, 12) of `0.12.0.1`."""
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
@@ -45,11 +56,9 @@ def _number(version: str) -> tuple[int, ...]:
 
 def require_new_jax() -> None:
     """Raise ImportError for a JAX that is installed and too old. It is not imported."""
-    try:
-        installed = metadata.version("jax")
-    except metadata.PackageNotFoundError:
-        return
-    _require(installed)
+    version = installed(["jax"])["jax"]
+    if version is not None:
+        _require(version)
 
 
 def check() -> None:

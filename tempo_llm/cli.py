@@ -170,7 +170,7 @@ def _errors(prints: bool = True) -> Iterator[contextlib.ExitStack]:
         _fail("this machine has too little memory for the request\n  hint: ask for fewer tokens or samples, or --dtype int8")
     except Exception as error:
         from tempo_core.errors import TempoError
-        from tempo_core.runs.command_errors import UserError
+        from tempo_core.runs.commands import UserError
 
         if not isinstance(error, (TempoError, UserError)):
             raise
@@ -184,7 +184,7 @@ def _fail(message: str) -> None:
 
 def _say_what_compiles(stack: contextlib.ExitStack) -> None:
     """Print what XLA compiles, if that takes long, until the stack is closed."""
-    from tempo_core.runs.waiting import announcing
+    from tempo_core.runs.commands import announcing
 
     stack.enter_context(announcing(lambda text: typer.echo(text, err=True)))
 

@@ -23,8 +23,7 @@ def recipes(incomplete: str) -> list[str]:
 
 def overrides(context: typer.Context, incomplete: str) -> list[str]:
     """The keys of the recipe with their values; none for a recipe that is not there or is wrong."""
-    from tempo_core.runs.command_errors import UserError
-    from tempo_core.runs.completion import assignments
+    from tempo_core.runs.commands import UserError, assignments
     from tempo_llm.training.recipe import load_recipe
 
     try:

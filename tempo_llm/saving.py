@@ -11,7 +11,7 @@ import numpy as np
 import safetensors.numpy
 
 from tempo_core.files import refusal, write_whole
-from tempo_core.runs.command_errors import RunError
+from tempo_core.runs.commands import RunError
 from tempo_llm.checkpoint import DTYPES, EMBEDDING, FINAL_NORM, HEAD, layer_weights
 from tempo_llm.config import LlamaConfig
 

@@ -10,7 +10,7 @@ def main() -> None:
 
         command()
     except ModuleNotFoundError as error:
-        from tempo_core.runs.missing import name_the_extra
+        from tempo_core.runs.commands import name_the_extra
 
         name_the_extra(error, "tempo-rl", "rl", MODULES)
 

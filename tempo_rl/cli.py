@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tempo_core.compiling import leave
+from tempo_core.runs.commands import announcing
 from tempo_core.runs.plain import dump_yaml
 from tempo_core.runs.recipe import check_flags
 from tempo_core.runs.stop import exit_status
-from tempo_core.runs.waiting import announcing
 from tempo_rl import completion
 from tempo_rl.errors import RecipeError, RLError, RunError
 from tempo_rl.recipe import Recipe, dump_recipe, find_recipe, known_part, load_recipe, read_values, shipped_recipes

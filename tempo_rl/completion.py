@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tempo_core.runs.command_errors import UserError
-from tempo_core.runs.completion import assignments
+from tempo_core.runs.commands import UserError, assignments
 
 
 def recipes(incomplete: str) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import traceback
 
-from tempo_core.runs.command_errors import RecipeError, RunError
-from tempo_core.runs.command_errors import UserError as RLError
+from tempo_core.runs.commands import RecipeError, RunError
+from tempo_core.runs.commands import UserError as RLError
 
 __all__ = ["CheckpointError", "EnvError", "RLError", "RecipeError", "RunError", "own_line"]
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import tempo_llm.cli
 import tempo_rl.cli
-from tempo_core.runs.completion import assignments
+from tempo_core.runs.commands import assignments
 
 COMMANDS = {"tempo-rl": tempo_rl.cli.app, "tempo-llm": tempo_llm.cli.app}
 

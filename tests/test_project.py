@@ -19,7 +19,7 @@ import yaml
 import tempo_core as tp
 import tempo_llm.__main__
 import tempo_rl.__main__
-from tempo_core.runs.missing import name_the_extra
+from tempo_core.runs.commands import name_the_extra
 from tempo_core.versions import TESTED
 
 ROOT = Path(__file__).resolve().parent.parent

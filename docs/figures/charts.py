@@ -86,7 +86,7 @@ def decoding(recorded: Mapping[str, Any]) -> Series:
 def memory(recorded: Mapping[str, Any]) -> Series:
     """By side: environments, and megabytes planned and measured."""
     series: Series = {}
-    for case in recorded["cases"]:
+    for case in (case for case in recorded["cases"] if "envs" in case):
         for side, figures in case["bytes"].items():
             line = series.setdefault(side, {"environments": [], "planned": [], "measured": []})
             line["environments"].append(case["envs"])

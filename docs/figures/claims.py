@@ -82,10 +82,14 @@ def _sides(name: str, unit: str, key: str, cases: Mapping[str, str]) -> Callable
 
 
 def _memory(recorded: Record) -> Found:
-    case = max(recorded["cases"], key=lambda each: int(each["envs"]))
+    case = max(recorded["cases"], key=lambda each: int(each.get("envs", 0)))
     ours, theirs = (case["bytes"][side]["grown"] / 1e6 for side in ("tempo", "JAX by hand"))
     work = f"PPO, {case['envs']:,} environments in JAX x {case['steps']} steps: memory"
     yield work, "JAX by hand", ours / theirs, f"{ours:,.0f} and {theirs:,.0f} MB, measured", f"{case['case']}, grown"
+    for case in (case for case in recorded["cases"] if "tempo with a limit" in case["bytes"]):
+        ours, theirs = (case["bytes"][side]["grown"] / 1e6 for side in ("tempo with a limit", "JAX by hand"))
+        work = f"Gradient of a recurrent network, {case['steps']:,} steps, under a limit: memory"
+        yield work, "JAX by hand", ours / theirs, f"{ours:,.1f} and {theirs:,.0f} MB, measured", f"{case['case']}, grown"
 
 
 def _learning(recorded: Record) -> Found:

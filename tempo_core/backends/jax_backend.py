@@ -20,7 +20,7 @@ from tempo_core.backends.xla_cpu.elementwise_scans import carried_part
 from tempo_core.backends.xla_cpu.island import dataflow
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
-from tempo_core.prices import pays_to_reduce_twice, pays_to_scan_in_blocks, pays_to_select_parts
+from tempo_core.prices import LEAST_LENGTH_TO_REDUCE_TWICE, MOST_BYTES_TO_SELECT, SHORTEST_SCAN_IN_BLOCKS
 from tempo_core.symbolic.condition import Bool
 
 UNARY = {
@@ -62,7 +62,7 @@ def argmax(at: Setting, op: ops.Argmax, x: Array) -> Array:
     length = x.shape[op.axis]
     if not length:
         return jnp.zeros((*x.shape[: op.axis], *x.shape[op.axis + 1 :]), jnp.int32)
-    if not pays_to_reduce_twice(length, jax.default_backend() == "cpu"):
+    if length < LEAST_LENGTH_TO_REDUCE_TWICE or jax.default_backend() != "cpu":
         return lax.argmax(x, op.axis, jnp.int32)
     is_greatest = x == jnp.max(x, op.axis, keepdims=True)
     if jnp.issubdtype(x.dtype, jnp.floating):
@@ -86,14 +86,14 @@ def argsort(at: Setting, op: ops.Argsort, x: Array) -> Array:
 
 def cumsum(at: Setting, op: ops.CumSum, x: Array) -> Array:
     wide = shared.wide(x)
-    if pays_to_scan_in_blocks(x.shape[op.axis], jax.default_backend() == "cpu"):
+    if x.shape[op.axis] >= SHORTEST_SCAN_IN_BLOCKS and jax.default_backend() == "cpu":
         return in_blocks(jnp.add, wide, op.axis, op.reverse, 0).astype(x.dtype)
     return lax.cumsum(wide, op.axis, reverse=op.reverse).astype(x.dtype)
 
 
 def cummax(at: Setting, op: ops.CumMax, x: Array) -> Array:
     numbers = x.astype(jnp.int8) if x.dtype == jnp.bool_ else x
-    if pays_to_scan_in_blocks(x.shape[op.axis], jax.default_backend() == "cpu"):
+    if x.shape[op.axis] >= SHORTEST_SCAN_IN_BLOCKS and jax.default_backend() == "cpu":
         return in_blocks(jnp.maximum, numbers, op.axis, op.reverse, least(numbers.dtype)).astype(x.dtype)
     return lax.cummax(numbers, op.axis, reverse=op.reverse).astype(x.dtype)
 
@@ -224,7 +224,7 @@ def pad(at: Setting, op: ops.Pad, x: Array) -> Array:
 def concat(at: Setting, op: ops.Concat, *parts: Array) -> Array:
     """Two small parts are one selection between both, each padded to the whole: XLA fuses it, where a concatenation is three operations."""
     first, *others = parts
-    if len(others) != 1 or not pays_to_select_parts(first.nbytes + others[0].nbytes, jax.default_backend() == "cpu"):
+    if len(others) != 1 or first.nbytes + others[0].nbytes > MOST_BYTES_TO_SELECT or jax.default_backend() != "cpu":
         return shared.concat(at, op, *parts)
     (second,) = others
     before, after = first.shape[op.axis], second.shape[op.axis]

@@ -13,6 +13,11 @@ import numpy as np
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, IntoExpr
 
+__all__ = [  # what users have in `tempo_core.typing`
+    "Array", "ArrayLike", "Axes", "AxisPairs", "Condition", "Domain", "Feed", "Index", "Inputs", "Key", "Number", "Numbers", "Ragged",
+    "Shape", "SupportsArray", "Tree", "Widths",
+]  # fmt: skip
+
 
 class SupportsArray(Protocol):
     """An array of another library: JAX, PyTorch."""

@@ -14,8 +14,8 @@ from tempo_core.ir.graph import Edge, Node
 from tempo_core.ir.names.source_lines import targets
 from tempo_core.ir.types import TensorType
 from tempo_core.report.pages.formulas import Math
+from tempo_core.report.pages.html import Shown
 from tempo_core.report.pages.page import Page, place
-from tempo_core.report.pages.shown import Shown
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, as_bool, conjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, step_order
 from tempo_core.symbolic.expr import Expr, Symbol

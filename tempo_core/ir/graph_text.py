@@ -19,7 +19,7 @@ import base64
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import ml_dtypes  # noqa: F401  (makes NumPy know bfloat16)
@@ -39,7 +39,7 @@ _BARE_NAME = re.compile(r"[^\W\d][\w.]*")
 def function_table(graph: Graph) -> dict[str, Callable[..., Any]]:
     """A name for each user's function in `graph`: the function's name, with `#2`, `#3`, ... if two functions share it."""
     table: dict[str, Callable[..., Any]] = {}
-    for op in _all_ops(node.op for node in graph):
+    for op in (part for node in graph for part in node.op.parts):
         function = getattr(op, "fn", None)
         if not callable(function) or any(function is other for other in table.values()):
             continue
@@ -59,13 +59,6 @@ def to_text(graph: Graph, functions: Functions | None = None, *, full_constants:
     derived = [f"bound {bound} = {expression}" for bound, expression in graph.derived.items()]
     chosen = [f"chosen {' '.join(step.name for step in graph.chosen)}"] if graph.chosen else []
     return "\n".join([header, *chosen, *derived, *(line for node in graph for line in printer.node(node))]) + "\n"
-
-
-def _all_ops(outer_ops: Iterable[Op]) -> Iterator[Op]:
-    for op in outer_ops:
-        yield op
-        if isinstance(op, Dataflow):
-            yield from _all_ops(inner for inner, _, _ in op.body.instructions)
 
 
 # -- printing -----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import os
 
 from tempo_core.cpu import use_cpu_devices
 from tempo_core.errors import ConfigError
-from tempo_core.runs.command_errors import UserError
+from tempo_core.runs.commands import UserError
 
 
 def use_device(name: str | None, devices: str = "1") -> int | str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import metadata
 from typing import NamedTuple
 
-from tempo_core.versions import FAULTY, INSTALL, TESTED, dotted
+from tempo_core.versions import FAULTY, INSTALL, TESTED, dotted, installed
 
 WIDTH = 14  # of the column of names
 
@@ -22,13 +21,7 @@ class Extra(NamedTuple):
 
 def versions(packages: Iterable[str]) -> dict[str, str | None]:
     """The versions of Python and of packages; None for a package that is not installed."""
-    numbers: dict[str, str | None] = {"python": platform.python_version()}
-    for name in packages:
-        try:
-            numbers[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            numbers[name] = None
-    return numbers
+    return {"python": platform.python_version(), **installed(packages)}
 
 
 def findings(numbers: Mapping[str, str | None], extras: Iterable[Extra]) -> Iterator[str]:

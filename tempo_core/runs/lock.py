@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tempo_core.runs.command_errors import RunError
+from tempo_core.files import lock
+from tempo_core.runs.commands import RunError
 
 
 @contextmanager
@@ -20,26 +21,16 @@ def locked(path: Path, *inside: Path) -> Iterator[None]:
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror or error}", hint="choose another: --out DIR") from error
     try:
-        _lock(handle, path)
+        if not lock(handle):
+            owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
+            raise RunError(
+                f"another process ({owner or 'on another machine'}) is training in {path} now",
+                hint="wait for it, or choose another directory: --out DIR",
+            )
+        if hasattr(os, "pwrite"):
+            with suppress(OSError):  # the number is for people
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(handle)
-
-
-def _lock(handle: int, path: Path) -> None:
-    """Lock an open file for this process. The system takes the lock away when the process ends, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # not on this system
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
-        raise RunError(
-            f"another process ({owner or 'on another machine'}) is training in {path} now",
-            hint="wait for it, or choose another directory: --out DIR",
-        ) from error
-    with suppress(OSError):  # the number is for people
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)

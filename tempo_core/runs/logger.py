@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tempo_core.files import write_whole
-from tempo_core.runs.command_errors import RunError
+from tempo_core.runs.commands import RunError
 from tempo_core.runs.recipe import WandbRecipe
 
 Row = Mapping[str, float]  # one iteration's numbers by column; counts are ints
@@ -80,11 +80,8 @@ class CSVLogger(LineFile):
         self._columns = self._columns or tuple(row)
         if tuple(row) != self._columns:
             raise RunError(f"{self.path} has the columns {', '.join(self._columns)}, a row has {', '.join(row)}")
-        self.append(",".join(_text(value) for value in row.values()) + "\n", ",".join(self._columns) + "\n")
-
-
-def _text(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{float(value):.9g}"
+        cells = (str(value) if isinstance(value, int) else f"{float(value):.9g}" for value in row.values())
+        self.append(",".join(cells) + "\n", ",".join(self._columns) + "\n")
 
 
 class JSONLLogger(LineFile):

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tempo_core.runs.command_errors import RecipeError
+from tempo_core.runs.commands import RecipeError
 
 LONGEST = 100_000  # characters
 DEEPEST = 20  # levels of lists and mappings

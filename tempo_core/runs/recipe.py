@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from tempo_core.runs.command_errors import RecipeError
+from tempo_core.runs.commands import RecipeError
 from tempo_core.runs.plain import dump_yaml, read_yaml
 
 if TYPE_CHECKING:

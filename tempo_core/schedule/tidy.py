@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from tempo_core.prices import MOST_PEELED, MOST_WEIGHT_TO_PEEL, SHORTEST_PEELED, is_worth_cutting_at_value
+from tempo_core.prices import LEAST_SHARE_TO_CUT_AT_VALUE, MOST_PEELED, MOST_WEIGHT_TO_PEEL, SHORTEST_PEELED
 from tempo_core.schedule.tree import Block, Execute, If, Item, Loop, leaves, substitute, walk
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, Disjunction, Truth, conjunction, disjunction
 from tempo_core.symbolic.expr import Atom, Expr, Maximum, Minimum, Symbol, maximum, minimum
@@ -217,7 +217,7 @@ def _cut_at_value(loop: Loop, limits: Limits, weigh: Callable[[Item], int] | Non
                 guards[comparison] = guards.get(comparison, 0) + weigh(inner)
     for comparison in sorted(guards, key=lambda guard: -guards[guard]):
         sign, others = comparison.expr.coefficient(loop.counter), comparison.symbols - {loop.counter}
-        if not is_worth_cutting_at_value(guards[comparison], weigh(loop.body)):
+        if not guards[comparison] or guards[comparison] < LEAST_SHARE_TO_CUT_AT_VALUE * weigh(loop.body):
             return []
         if comparison.kind != ">=" or abs(sign) != 1 or not others or not others <= values:
             continue

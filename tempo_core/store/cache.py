@@ -70,7 +70,9 @@ class Cache:
 
     def __init__(self, entries: Entries, source: Graph, config: Config, least: Sequence[tuple[Symbol, int]]):
         self.entries, self.functions, self.lines = entries, Functions(source), Lines(source)
-        content = (source.order, tuple(source), source.derived, source.branch_lines, _options(config), tuple(least))
+        # Another seed, limit of memory or place of the cache needs no other program.
+        options = replace(config, seed=0, memory_limit=None, cache=None, cache_limit=0)
+        content = (source.order, tuple(source), source.derived, source.branch_lines, options, tuple(least))
         self._key = fingerprint((content, environment.of_decisions()), self.functions, self.lines)
 
     def graph(self, bounds: Bounds, make: Callable[[], Graph]) -> Decision:
@@ -122,11 +124,6 @@ def _numbers(bounds: Bounds) -> list[tuple[str, int]]:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _options(config: Config) -> Config:
-    """The options on which programs depend. Another seed, limit of memory or place of the cache needs no other program."""
-    return replace(config, seed=0, memory_limit=None, cache=None, cache_limit=0)
 
 
 def opened(config: Config, source: Graph, least: Sequence[tuple[Symbol, int]]) -> Cache | None:

@@ -10,7 +10,6 @@ import hashlib
 import os
 import platform
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import jax
@@ -18,6 +17,7 @@ import jax
 from tempo_core import prices
 from tempo_core.backends import products
 from tempo_core.store.fingerprint import fingerprint
+from tempo_core.versions import installed
 
 PACKAGES = (
     "tempo-dl", "jax", "jaxlib", "numpy", "ml-dtypes", "islpy",
@@ -47,17 +47,7 @@ def device() -> jax.Device:
 
 @functools.cache
 def _installed() -> str:
-    return fingerprint((platform.python_implementation(), sys.version_info[:2], _versions(), _source()))
-
-
-def _versions() -> list[tuple[str, str | None]]:
-    versions: list[tuple[str, str | None]] = []
-    for name in PACKAGES:
-        try:
-            versions.append((name, metadata.version(name)))
-        except metadata.PackageNotFoundError:
-            versions.append((name, None))
-    return versions
+    return fingerprint((platform.python_implementation(), sys.version_info[:2], installed(PACKAGES), _source()))
 
 
 def _source() -> str:

@@ -10,15 +10,15 @@ import functools
 import importlib
 import pickle
 import re
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from tempo_core.compiling import Subject, compile_lowered
-from tempo_core.ir.ops import Dataflow, Op, Udf
+from tempo_core.ir.ops import Op, Udf
 from tempo_core.store import environment
 from tempo_core.store.entries import LOG, Entries
 from tempo_core.store.fingerprint import fingerprint, is_of_library, unwrapped
@@ -54,7 +54,8 @@ class Executables:
             return None
         try:
             targets, data, in_tree, out_tree = pickle.loads(content)
-            _prepare(targets)
+            if any(target.startswith(_LAPACK) for target in targets):
+                _prepare_lapack()
             return _serializer().deserialize_and_load(data, in_tree, out_tree, devices[0].client, list(devices))
         except Exception as error:  # what JAX raises here is not stated
             self.entries.discard(
@@ -70,11 +71,11 @@ class Executables:
         It cannot be kept if it calls back into this process, or runs on other devices than these; nor if it came from JAX's own
         cache: XLA's CPU compiler cannot write a program that it did not compile itself, and says so only when the program runs.
         """
-        with _JaxCache() as jax_cache:
+        with _hits() as hits:
             compiled = compile_lowered(lowered, subject)
         targets = _targets(lowered.as_text())
         calls_back = any("callback" in target for target in targets)
-        if calls_back or jax_cache.was_hit or not _runs_on(compiled, devices):
+        if calls_back or hits or not _runs_on(compiled, devices):
             return compiled, False
         try:
             content = pickle.dumps((targets, *_serializer().serialize(compiled)))
@@ -88,22 +89,22 @@ class Executables:
         return f"xla-{fingerprint((identity, environment.of_device_programs()))}"
 
 
-class _JaxCache:
-    """Whether JAX's own cache of compiled programs gave one inside of a `with`, from JAX's own reports."""
+@contextmanager
+def _hits() -> Iterator[list[str]]:
+    """The programs that JAX's own cache of compiled programs gives inside, from JAX's own reports."""
+    hits: list[str] = []
 
-    was_hit = False
+    def hear(event: str, *_: object, **__: object) -> None:
+        if event.startswith("/jax/compilation_cache/") and ("hit" in event or "retrieval" in event):
+            hits.append(event)
 
-    def __enter__(self) -> _JaxCache:
-        jax.monitoring.register_event_listener(self._hear)
-        jax.monitoring.register_event_duration_secs_listener(self._hear)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        jax.monitoring.unregister_event_listener(self._hear)
-        jax.monitoring.unregister_event_duration_listener(self._hear)
-
-    def _hear(self, event: str, *_: object, **__: object) -> None:
-        self.was_hit |= event.startswith("/jax/compilation_cache/") and ("hit" in event or "retrieval" in event)
+    jax.monitoring.register_event_listener(hear)
+    jax.monitoring.register_event_duration_secs_listener(hear)
+    try:
+        yield hits
+    finally:
+        jax.monitoring.unregister_event_listener(hear)
+        jax.monitoring.unregister_event_duration_listener(hear)
 
 
 def _serializer() -> Any:
@@ -124,11 +125,6 @@ def _targets(text: str) -> list[str]:
     return sorted({first or second for first, second in _TARGET.findall(text)})
 
 
-def _prepare(targets: list[str]) -> None:
-    if any(target.startswith(_LAPACK) for target in targets):
-        _prepare_lapack()
-
-
 @functools.cache
 def _prepare_lapack() -> None:
     """Trace a decomposition of a small matrix."""
@@ -137,9 +133,7 @@ def _prepare_lapack() -> None:
 
 def calls_function(op: Op) -> bool:
     """Whether the device program of an op has code of the user's in it."""
-    if isinstance(op, Dataflow):
-        return any(calls_function(inner) for inner, _, _ in op.body.instructions)
-    return isinstance(op, Udf) and op.kind == "jax" and not is_of_library(unwrapped(op.fn))
+    return any(isinstance(part, Udf) and part.kind == "jax" and not is_of_library(unwrapped(part.fn)) for part in op.parts)
 
 
 def _runs_on(compiled: Any, devices: Sequence[jax.Device]) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tempo_core.ir.graph import Graph
-from tempo_core.ir.ops import Dataflow, Op
+from tempo_core.ir.ops import Op
 from tempo_core.ir.partial import Traced
 from tempo_core.ir.udf import Custom, Fed
 from tempo_core.symbolic.expr import Symbol
@@ -68,12 +68,9 @@ class Lines:
 
 def _functions(op: Op) -> Iterator[Callable[..., Any]]:
     """The user's functions in an op."""
-    if isinstance(op, Dataflow):
-        for inner, _, _ in op.body.instructions:
-            yield from _functions(inner)
-    function = unwrapped(getattr(op, "fn", None))
-    if callable(function) and not isinstance(function, Fed) and not is_of_library(function):
-        yield function
+    for function in (unwrapped(getattr(part, "fn", None)) for part in op.parts):
+        if callable(function) and not isinstance(function, Fed) and not is_of_library(function):
+            yield function
 
 
 def unwrapped(function: Any) -> Any:

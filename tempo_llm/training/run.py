@@ -15,7 +15,7 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core.compiling import interruptible
-from tempo_core.runs.command_errors import RecipeError, RunError
+from tempo_core.runs.commands import RecipeError, RunError
 from tempo_core.runs.logger import CSVLogger, WandbLogger
 from tempo_core.runs.stop import StopRequest
 from tempo_llm.checkpoint import DTYPES

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tempo_core.files import write_whole
-from tempo_core.runs.command_errors import RecipeError, RunError
+from tempo_core.runs.commands import RecipeError, RunError
 from tempo_core.runs.lock import locked
 from tempo_core.runs.plain import read_yaml
 from tempo_core.runs.recipe import dump_recipe

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tempo_core.runs.command_errors import RecipeError, RunError
+from tempo_core.runs.commands import RecipeError, RunError
 from tempo_llm.files import read_text
 from tempo_llm.training.lessons import Lesson, lessons
 from tempo_llm.training.recipe import TextRecipe, TrainRecipe

@@ -24,8 +24,8 @@ import tempo_core as tp
 import tempo_core.runtime.staged.stage
 from tempo_core import compiling
 from tempo_core.compiling import Subject, compile_lowered, leave, reporting
+from tempo_core.runs.commands import announcing
 from tempo_core.runs.stop import Stopped, StopRequest, exit_status
-from tempo_core.runs.waiting import announcing
 from tests.endless import ended
 
 NAME = contextvars.ContextVar("name", default="")

@@ -185,7 +185,7 @@ def test_a_profile_goes_beside_the_text(cli: Any, whole_model: Path, tmp_path: P
     (tmp_path / "profile.svg").mkdir()
     refused = cli(*common, "--profile")
     assert refused.exit_code == 0 and refused.stdout == plain.stdout, "a picture that cannot be drawn costs no text"
-    assert "note: cannot write profile.svg" in refused.stderr and "Traceback" not in refused.output
+    assert "note: the picture profile.svg cannot be written" in refused.stderr and "Traceback" not in refused.output
 
 
 def test_help_does_not_import_the_compiler() -> None:
@@ -299,7 +299,7 @@ def test_stop_strings_end_a_profiled_text_too(
     (tmp_path / "profile.svg").mkdir()
     again = cli(*common, "--profile")
     assert again.stdout == whole + "\n", again.output
-    assert "note: cannot write profile.svg: " in again.stderr
+    assert "note: the picture profile.svg cannot be written: " in again.stderr
 
 
 def test_the_version(cli: Any) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.compiling import Subject, compile_lowered
-from tempo_core.runs.command_errors import RunError
+from tempo_core.runs.commands import RunError
 from tempo_core.runs.stop import Stopped
 from tempo_llm.training import run as training
 from tempo_llm.training.recipe import make_recipe

@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import tempo_core as tp
-from tempo_core.runs.command_errors import RecipeError, RunError
+from tempo_core.runs.commands import RecipeError, RunError
 from tempo_llm.checkpoint import load_weights
 from tempo_llm.config import LlamaConfig
 from tempo_llm.generate import Generator

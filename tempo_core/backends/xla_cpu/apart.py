@@ -17,7 +17,7 @@ from jax import lax
 
 from tempo_core.backends.base import Array, Setting, is_static
 from tempo_core.ir import costs, ops
-from tempo_core.prices import is_dear_in_padding, pays_to_keep_sum_apart
+from tempo_core.prices import LEAST_PADDINGS_OF_A_SUM, is_dear_in_padding
 
 
 class Apart:
@@ -62,7 +62,7 @@ class Apart:
 
         XLA computes it again in each of its readers. Then it does not compute the paddings there, but writes each of them to memory.
         """
-        is_apart = self._counter is not None and pays_to_keep_sum_apart(len(self._paddings.get(slot, ())))
+        is_apart = self._counter is not None and len(self._paddings.get(slot, ())) >= LEAST_PADDINGS_OF_A_SUM
         return self.put(x) if is_apart else x
 
     def _is_padding(self, op: ops.Op, shape: Sequence[int]) -> bool:

@@ -17,7 +17,7 @@ from tempo_core.backends import shared
 from tempo_core.backends.base import Setting
 from tempo_core.ir import ops
 from tempo_core.ir.ranges.elements import ELEMENTWISE, without
-from tempo_core.prices import is_fast, pays_to_compute_in_scan, pays_to_scan_transposed
+from tempo_core.prices import LEAST_PIECES_TO_TRANSPOSE, NUMBERS_IN_A_CACHE_LINE, is_fast, pays_to_compute_in_scan
 
 Element = Callable[[Array], Array]  # the value at a position along a dimension
 Producers = dict[int, tuple[ops.Op, tuple[int, ...]]]  # by slot: what computed its value, of which slots
@@ -137,6 +137,7 @@ def element_of(array: Array, axis: int) -> Element:
 
     Every number would come in a cache line of its own, and the neighbours that come with it would be read again.
     """
-    if pays_to_scan_transposed(math.prod(array.shape[:axis]), math.prod(array.shape[axis + 1 :])):
+    pieces, together = math.prod(array.shape[:axis]), math.prod(array.shape[axis + 1 :])
+    if pieces >= LEAST_PIECES_TO_TRANSPOSE and together < NUMBERS_IN_A_CACHE_LINE:
         array, axis = jnp.moveaxis(array, axis, 0), 0
     return lambda position: lax.dynamic_index_in_dim(array, position, axis, keepdims=False)

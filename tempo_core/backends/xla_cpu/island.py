@@ -26,7 +26,7 @@ from tempo_core.backends.xla_cpu.apart import Apart
 from tempo_core.backends.xla_cpu.parts import Part
 from tempo_core.backends.xla_cpu.picked_scans import PickedScans
 from tempo_core.ir import ops
-from tempo_core.prices import pays_to_slice
+from tempo_core.prices import LEAST_LENGTH_TO_SLICE
 
 
 def dataflow(at: Setting, op: ops.Dataflow, *operands: Array) -> tuple[Array, ...]:
@@ -81,7 +81,7 @@ class _Island:
         values = [self.apart.put(self.array(s)) if s in from_memory else self.array(s) for s in sources]
         if isinstance(op, ops.Gather) and sources[1] in self.starts and not op.batch:
             x, positions = values
-            if pays_to_slice(x.shape[op.axis], positions.size, self.on_cpu):
+            if self.on_cpu and min(x.shape[op.axis], positions.size) >= LEAST_LENGTH_TO_SLICE:
                 scalar, sign = self.starts[sources[1]]
                 return (shifted.sliced(x, op.axis, positions, sign * self.array(scalar)),)
         if isinstance(op, ops.Dot) and (shares := shares_of(*(self.types[s] for s in sources))) is not None:

@@ -19,7 +19,7 @@ from tempo_core.backends.xla_cpu.cumulative import least
 from tempo_core.backends.xla_cpu.elementwise_scans import Element, Producers, carried_part, operand
 from tempo_core.ir import ops
 from tempo_core.ir.ranges.elements import ELEMENTWISE, without
-from tempo_core.prices import pays_to_pick_in_scan
+from tempo_core.prices import LEAST_SHRINKING
 from tempo_core.symbolic.expr import Expr
 
 Scan = ops.CumSum | ops.CumMax | ops.LinearScan
@@ -162,7 +162,7 @@ def _pays(at: Setting, group: Readers, body: ops.Dataflowed) -> bool:
     sizes = at.shape(body.slot_types[group.slot].shape)
     kept = sum(math.prod(at.shape(body.slot_types[end].shape)) for end in group.ends)
     length = sizes[group.scan.axis]
-    return length > 0 and pays_to_pick_in_scan(math.prod(sizes) // length, kept // length)
+    return length > 0 and LEAST_SHRINKING * (kept // length) <= math.prod(sizes) // length
 
 
 def _picked(at: Setting, group: Readers, slots: list[Array], producers: Producers) -> Values:

@@ -36,6 +36,11 @@ class Op:
     def infer(self, inputs: Types) -> Types:
         raise AssertionError(f"{type(self).__name__} defines no shape rule")
 
+    @property
+    def parts(self) -> tuple[Op, ...]:
+        """The operations that it is: those in an island, else itself."""
+        return (self,)
+
     @lazy
     def symbols(self) -> frozenset[Symbol]:
         """The steps and bounds in the op's own parameters."""

@@ -120,6 +120,10 @@ class Dataflow(Op):
     def infer(self, inputs: Types) -> Types:
         return self.body.output_types
 
+    @property
+    def parts(self) -> tuple[Op, ...]:
+        return tuple(part for op, _, _ in self.body.instructions for part in op.parts)
+
     @lazy
     def symbols(self) -> frozenset[Symbol]:
         return frozenset().union(*(op.symbols for op, _, _ in self.body.instructions))

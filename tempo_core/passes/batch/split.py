@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from tempo_core import prices
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import loop_nest, moved
 from tempo_core.ir.graph import Edge, Graph, Key, Node
@@ -13,7 +14,6 @@ from tempo_core.passes.clean.narrow import at_points, pinned
 from tempo_core.passes.decisions import note
 from tempo_core.passes.keep.needed import needed_points
 from tempo_core.passes.shapes.ended import without_waiting
-from tempo_core.prices import is_worth_splitting
 from tempo_core.symbolic.condition import FALSE, Bool, Comparison, at_least_zero, conjunction, equal
 from tempo_core.symbolic.domain import Domain, Index, Point, identity, is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol, minimum
@@ -62,7 +62,9 @@ def _places(graph: Graph, step: Symbol) -> list[Expr]:
             for edge in node.inputs:
                 for part in edge.condition.parts:
                     place = _place(part, step)
-                    if place is not None and is_worth_splitting(place) and place.symbols.isdisjoint(ends):
+                    if place is None or (place.is_constant and place.constant < prices.FEWEST_POINTS_TO_SPLIT):
+                        continue
+                    if place.symbols.isdisjoint(ends):
                         places[place] = None
     return list(places)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from tempo_core import prices
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import direction, direction_of, innermost_steps, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Key, Node
@@ -12,15 +13,6 @@ from tempo_core.passes.base import Pass
 from tempo_core.passes.batch.leading import Vectorizer, is_selected
 from tempo_core.passes.batch.regions import regions
 from tempo_core.passes.decisions import Ref, is_recording, note
-from tempo_core.prices import (
-    FASTER_AT_ONCE,
-    MANY_OPERATIONS,
-    MOST_KEPT,
-    NOMINAL,
-    nominal,
-    pays_to_multiply_before_the_loop,
-    pays_to_multiply_in_the_loop,
-)
 from tempo_core.symbolic.domain import Domain, Range, full_range
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.groups import Groups
@@ -222,7 +214,7 @@ class _Connected:
         return {
             group
             for group, node in ((self.groups.of(n), self.graph[n]) for n in self.legal)
-            if isinstance(node.op, FASTER_AT_ONCE)
+            if isinstance(node.op, prices.FASTER_AT_ONCE)
             and (group in self.reduced or not _is_of_each_point(self.graph, node, self.step))
         }
 
@@ -231,8 +223,10 @@ class _Connected:
 
     def _small_before_the_loop(self) -> set[int]:
         """The groups with random draws or functions whose values are small, and are read only in the innermost loop over the step."""
-        kept = self._read_innermost({self.groups.of(n) for n in self.legal if isinstance(self.graph[n].op, MANY_OPERATIONS)})
-        return {group for group, values in kept.items() if sum(self._elements(key) for key in values) <= MOST_KEPT}
+        kept = self._read_innermost(
+            {self.groups.of(n) for n in self.legal if isinstance(self.graph[n].op, prices.MANY_OPERATIONS)}
+        )
+        return {group for group, values in kept.items() if sum(self._elements(key) for key in values) <= prices.MOST_KEPT}
 
     def _products_before_the_loop(self) -> set[int]:
         """The groups with products by a fixed matrix that are read only in the innermost loop over the step.
@@ -244,11 +238,11 @@ class _Connected:
             for edge in self.graph[n].inputs:
                 key, along = (edge.source, edge.output), _lies_along(self.graph, (edge.source, edge.output), self.step)
                 if edge.source not in self.legal and (along or self.step in self.graph[edge.source].domain):
-                    read.setdefault(self.groups.of(n), {})[key] = self._elements(key) // (NOMINAL if along else 1)
+                    read.setdefault(self.groups.of(n), {})[key] = self._elements(key) // (prices.NOMINAL if along else 1)
         return {
             group
             for group in kept.keys() & read.keys()
-            if pays_to_multiply_before_the_loop(sum(map(self._elements, kept[group])), sum(read[group].values()))
+            if sum(map(self._elements, kept[group])) <= prices.MOST_GROWTH_BEFORE_A_LOOP * sum(read[group].values())
         }
 
     def _read_innermost(self, candidates: set[int]) -> dict[int, set[Key]]:
@@ -262,7 +256,7 @@ class _Connected:
 
     def _elements(self, key: Key) -> int:
         """The approximate number of elements of a value at all points of the step."""
-        return nominal(self.step.bound_expr * ops.product(self.graph[key[0]].outputs[key[1]].shape))
+        return prices.nominal(self.step.bound_expr * ops.product(self.graph[key[0]].outputs[key[1]].shape))
 
 
 def _smaller_than_operands(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
@@ -272,7 +266,7 @@ def _smaller_than_operands(graph: Graph, step: Symbol, legal: set[int]) -> set[i
         if _is_of_a_fixed_matrix(graph, node, step):
             operand, matrix = sorted(node.inputs, key=lambda edge: step not in edge.steps)
             keys = {(operand.source, operand.output)}, {(matrix.source, matrix.output)}, {(node.id, 0)}
-            if operand.source not in legal and pays_to_multiply_in_the_loop(*(_size(graph, key) for key in keys)):
+            if operand.source not in legal and prices.pays_to_multiply_in_the_loop(*(_size(graph, key) for key in keys)):
                 candidates[node.id] = operand.source
     readers = graph.users() if candidates else {}
 
@@ -319,7 +313,7 @@ def _size(graph: Graph, values: set[Key]) -> int:
     """The approximate number of elements of some values at one point."""
     total = 0
     for node_id, output in values:
-        total += nominal(ops.product(graph[node_id].outputs[output].shape))
+        total += prices.nominal(ops.product(graph[node_id].outputs[output].shape))
     return total
 
 

@@ -13,7 +13,7 @@ from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass, redirect, remove_dead
 from tempo_core.passes.decisions import note
-from tempo_core.prices import is_worth_accumulating
+from tempo_core.prices import nominal
 from tempo_core.symbolic.condition import TRUE, Bool, conjunction, equal
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -80,8 +80,8 @@ def _is_reduced(graph: Graph, reader: Node, edge: Edge, step: Symbol, index: Ran
     source, op = graph[edge.source], reader.op
     if not isinstance(op, ops.Reduce) or isinstance(source.op, (ops.Input, ops.Constant, ops.Udf)):
         return False
-    if not is_worth_accumulating(ops.product(source.outputs[edge.output].shape)):
-        return False
+    if nominal(ops.product(source.outputs[edge.output].shape)) <= 1:
+        return False  # to keep one number an iteration takes one operation, as to add it up does, and hardly any memory
     ranges = [s for s, i in edge.by_step(source.domain).items() if isinstance(i, Range)]
     if any(s in reader.domain for s in ranges) or ranges.index(step) not in op.axes:
         return False

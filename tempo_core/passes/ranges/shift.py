@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field, replace
 
+from tempo_core import prices
 from tempo_core.ir import ops
 from tempo_core.ir.builder import COMBINE, NEUTRAL, Builder
 from tempo_core.ir.graph import Edge, Graph, Node
@@ -15,7 +16,6 @@ from tempo_core.ir.ranges.scans import spread
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.decisions import note
 from tempo_core.passes.ranges.lift import streamed
-from tempo_core.prices import pays_to_write_out_window
 from tempo_core.symbolic.condition import TRUE, Bool, at_least_zero, conjunction
 from tempo_core.symbolic.domain import Point, Range, full_range, identity
 from tempo_core.symbolic.expr import Expr, Maximum, Minimum, Symbol
@@ -77,7 +77,9 @@ def _write_out(graph: Graph, node: Node, reads: Reads, streams: Set[int]) -> boo
     before, after = max(-distances[0], 0), max(distances[-1], 0)
     first = _Shifted(graph, node, reads, distances[0], before, after)
     values = first.of_reduced()
-    if values is None or first.reads & streams or not pays_to_write_out_window(window.width, len(first.nodes)):
+    if values is None or first.reads & streams or window.width > prices.MOST_SHIFTS:
+        return False
+    if window.width * len(first.nodes) > prices.MOST_SHIFTED_OPERATIONS:
         return False
     build = Builder(graph, node)
     total = first.element(values)

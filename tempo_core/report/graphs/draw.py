@@ -10,13 +10,12 @@ from html import escape
 from pathlib import Path
 
 from tempo_core.errors import ConfigError
-from tempo_core.files import refusal
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.names.user_lines import Sources
 from tempo_core.report.graphs.overview import overview
 from tempo_core.report.graphs.picture import Box, Picture, boxes
+from tempo_core.report.pages.svg import CHARACTER, LINE, not_written, svg
 
-CHARACTER, LINE = 6.7, 15.0  # width and height of a character in the SVG, in pixels (a monospaced font of 11 px)
 GAP_ACROSS, GAP_DOWN, MARGIN, SIDE = 28.0, 58.0, 24.0, 30.0
 FILLS = ("#eef3fb", "#fdf1e3", "#e9f6ec", "#f6ebf8", "#fbf8df", "#e6f5f6", "#f9e9e9", "#eeeeee")  # one per domain, in turn
 
@@ -50,9 +49,7 @@ def draw(graph: Graph, path: str | Path, full: bool = True, sources: Sources | N
                 hint='install Graphviz, or use .svg or .dot: program.draw("graph.svg")',
             )
     except OSError as error:
-        raise ConfigError(
-            f"the picture {path} cannot be written: {refusal(error, path)}", hint="give a file in a directory that exists"
-        ) from error
+        raise not_written(path, error) from error
 
 
 def to_dot(picture: Picture) -> str:
@@ -80,10 +77,8 @@ def to_svg(picture: Picture) -> str:
     width = max((x + w / 2 for x, _, w, _ in places.values()), default=0.0) + MARGIN + SIDE
     height = max((y + h / 2 for _, y, _, h in places.values()), default=0.0) + MARGIN
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" font-family="monospace">',
         '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-        '<path d="M0 0L8 4L0 8z" fill="#555"/></marker></defs>',
-        '<rect width="100%" height="100%" fill="white"/>',
+        '<path d="M0 0L8 4L0 8z" fill="#555"/></marker></defs>'
     ]
     for number, box in picture.items():
         for slot, (source, _) in enumerate(box.reads):
@@ -105,7 +100,7 @@ def to_svg(picture: Picture) -> str:
                 x, y, w, h = places[number]
                 share = (slot + 1) / (len(box.reads) + 1) - 0.5
                 parts.append(_label(label, x + share * w, y - h / 2 - 8 - 11 * (slot % 3), 9, "#933", ""))
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    return svg(width, height, parts)
 
 
 # -- places of the boxes --------------------------------------------------------------------------------------------------

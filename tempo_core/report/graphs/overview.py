@@ -13,7 +13,7 @@ from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.names.naming import FIRST, NEXT, PART, Naming, head, label
 from tempo_core.ir.names.user_lines import Sources, span
 from tempo_core.ir.ops import Constant, Input, Merge, Output, Sink, Udf
-from tempo_core.report.graphs.picture import WIDEST, Box, Picture, edge_label
+from tempo_core.report.graphs.picture import Box, Picture, box_of, edge_label
 
 BoxKey = tuple[str, ...]
 MOST_ROUNDS = 4  # of statements that move to their readers' boxes
@@ -94,7 +94,7 @@ class _Overview:
         return readers.pop() if len(readers) == 1 else key
 
     def _box(self, nodes: Sequence[Node], main: Sequence[Node]) -> Box:
-        first, number = main[0], main[0].id
+        number = main[0].id
         reads: dict[int, list[str]] = {}
         for node in nodes:
             for edge in node.inputs:
@@ -102,14 +102,7 @@ class _Overview:
                 if source is not None and (source != number or edge.source == node.id):
                     reads.setdefault(source, []).append(edge_label(self.graph, node, edge))
         where = list(dict.fromkeys(node.where for node in nodes if node.where))
-        return Box(
-            tuple(line if len(line) <= WIDEST else line[: WIDEST - 1] + "…" for line in self._lines(main) if line),
-            "\n".join(where),
-            str(first.domain),
-            tuple((source, _one(labels)) for source, labels in reads.items()),
-            is_merge=isinstance(first.op, Merge),
-            is_end=isinstance(first.op, (Input, Output, Sink)),
-        )
+        return box_of(main[0], self._lines(main), "\n".join(where), [(source, _one(labels)) for source, labels in reads.items()])
 
     def _lines(self, nodes: Sequence[Node]) -> list[str]:
         """The lines of a box: the name, the user's line, the types, the domain."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tempo_core.ir.graph import Edge, Graph, Node, is_identity
 from tempo_core.ir.graph_text import op_text
 from tempo_core.ir.ops import Constant, Dataflow, Input, Merge, Op, Output, Sink, Udf
+from tempo_core.report.pages.page import cut
 from tempo_core.symbolic.condition import TRUE
 
 WIDEST = 44  # characters of a line in a box
@@ -30,30 +32,32 @@ Picture = dict[int, Box]
 def boxes(graph: Graph) -> Picture:
     """One box per node and one arrow per read; the arrow shows the index unless it is the identity."""
     return {
-        node.id: Box(
-            tuple(node_lines(node)),
-            node.where,
-            str(node.domain),
-            tuple((edge.source, edge_label(graph, node, edge)) for edge in node.inputs),
-            is_merge=isinstance(node.op, Merge),
-            is_end=isinstance(node.op, (Input, Output, Sink)),
+        node.id: box_of(
+            node, node_lines(node), node.where, [(edge.source, edge_label(graph, node, edge)) for edge in node.inputs]
         )
         for node in graph
     }
+
+
+def box_of(node: Node, lines: Sequence[str], where: str, reads: Sequence[tuple[int, str]]) -> Box:
+    """The box of a node, or of several of which it is the first."""
+    shown = tuple(cut(line, WIDEST) for line in lines if line)
+    return Box(
+        shown, where, str(node.domain), tuple(reads), isinstance(node.op, Merge), isinstance(node.op, (Input, Output, Sink))
+    )
 
 
 def node_lines(node: Node) -> list[str]:
     """The lines in a node's box: its name, its operation, its types, its domain."""
     kind = op_text(node.op)
     if isinstance(node.op, Dataflow):
-        kind = "Dataflow: " + " ".join(short_name(op) for op, _, _ in node.op.body.instructions)
+        kind = "Dataflow: " + " ".join(map(short_name, node.op.parts))
     elif isinstance(node.op, (Udf, Sink, Merge, Input)):  # their types and names are in the lines below
         kind = f"{type(node.op).__name__} {getattr(node.op, 'name', '')}".rstrip()
     elif isinstance(node.op, Constant):
         kind = kind.replace("Constant(" + str(node.outputs[0]) + ", ", "Constant(")
     types = ", ".join(map(str, node.outputs))
-    lines = [f"%{node.id} {node.name}".rstrip(), kind, types, f"over {node.domain}"]
-    return [line if len(line) <= WIDEST else line[: WIDEST - 1] + "…" for line in lines if line]
+    return [f"%{node.id} {node.name}".rstrip(), kind, types, f"over {node.domain}"]
 
 
 def short_name(op: Op) -> str:

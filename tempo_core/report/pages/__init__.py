@@ -1,1 +1,1 @@
-"""Pages for notebooks and terminals, and formulas."""
+"""Pages for notebooks and terminals, formulas, and pictures."""

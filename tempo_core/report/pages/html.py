@@ -1,11 +1,14 @@
-"""A page as HTML for notebooks. It folds without a script (`details`), loads nothing, and takes its colours from the notebook around it."""
+"""A page as HTML for notebooks. It folds without a script (`details`), loads nothing, and takes its colours from the notebook around it.
+
+`Shown` is the base of tensors, programs, plans and profiles, which show themselves so.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
 
-from tempo_core.report.pages.page import Group, Page, Picture, Row, Table, Text
+from tempo_core.report.pages.page import Group, Page, Picture, Table, Text
 
 # Text has the notebook's colour, and all else is a shade of it, so that light and dark both work. Only pictures have to know which it is:
 # the notebook's theme says so, or else the system.
@@ -51,6 +54,23 @@ body:is([data-jp-theme-light=false],[data-vscode-theme-kind=vscode-dark]) .tempo
 )  # three times, so that rules of the notebook for its tables do not win
 
 
+class Shown:
+    """What shows itself: in notebooks as HTML, and by `rich.print` as tables. A class gives its page."""
+
+    def _page(self) -> Page:
+        raise AssertionError(f"{type(self).__name__} gives no page")
+
+    def _repr_html_(self) -> str:
+        """The page for notebooks: HTML that folds without a script, in light and in dark."""
+        return html(self._page())
+
+    def __rich__(self) -> object:
+        """The page for `rich.print`."""
+        from tempo_core.report.pages.terminal import Lines
+
+        return Lines(self._page())
+
+
 def html(page: Page) -> str:
     """The page as one element, with its style sheet."""
     facts = "".join(f"<dt>{escape(word)}</dt><dd>{escape(value)}</dd>" for word, value in page.facts)
@@ -74,7 +94,8 @@ def _group(table: Table, group: Group) -> str:
     """The rows of a group, folded under its title."""
     has_bars = any(row.share is not None for row in group.rows)
     head = _cells("th", table, table.columns) + ("<th></th>" if has_bars else "")
-    body = "".join(f"<tr>{_cells('td', table, row.cells)}{_bar_cell(row)}</tr>" for row in group.rows)
+    bars = ["" if row.share is None else f"<td>{_bar(row.share)}</td>" for row in group.rows]
+    body = "".join(f"<tr>{_cells('td', table, row.cells)}{bar}</tr>" for row, bar in zip(group.rows, bars, strict=True))
     rows = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     if not group.title:
         return rows
@@ -86,10 +107,6 @@ def _group(table: Table, group: Group) -> str:
 def _cells(tag: str, table: Table, cells: Iterable[str]) -> str:
     sides = (' class="n"' if is_number else "" for is_number in table.numbers)
     return "".join(f"<{tag}{side}>{escape(cell)}</{tag}>" for side, cell in zip(sides, cells, strict=True))
-
-
-def _bar_cell(row: Row) -> str:
-    return "" if row.share is None else f"<td>{_bar(row.share)}</td>"
 
 
 def _bar(share: float) -> str:

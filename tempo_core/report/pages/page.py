@@ -6,7 +6,8 @@ import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tempo_core.ir.names.source_lines import short_file, split_line
+from tempo_core.ir.names.source_lines import split_line
+from tempo_core.ir.names.user_lines import span
 from tempo_core.report.pages.formulas import Math
 
 
@@ -79,6 +80,16 @@ def with_bars(rows: Sequence[tuple[tuple[str, ...], float]], longest: float | No
 def place(where: str) -> tuple[str, str]:
     """The short place of the user's `file:line`, and the text of the line: `agent.py:31` and `loss = x.mean()`."""
     file, line = split_line(where)
-    if not line:
-        return "", ""
-    return f"{short_file(file)}:{line}", linecache.getline(file, line).split("  #")[0].strip()
+    return span([where]), linecache.getline(file, line).split("  #")[0].strip() if line else ""
+
+
+def cut(text: str, width: int) -> str:
+    """The beginning of a text that is wider than `width` characters, with … at its end."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def aligned(rows: Sequence[Sequence[str]], texts: int | None = None) -> list[str]:
+    """Rows of cells as lines, with columns below each other. Those after the first `texts` columns end at the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = [str.ljust if texts is None or k < texts else str.rjust for k in range(len(widths))]
+    return ["  ".join(side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)).rstrip() for row in rows]

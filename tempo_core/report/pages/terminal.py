@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, fromstring
 from rich.console import Console, ConsoleOptions
 from rich.text import Text as Styled
 
-from tempo_core.report.pages.page import Group, Page, Row, Table, Text
+from tempo_core.report.pages.page import Group, Page, Row, Table, Text, cut
 
 BAR, INDENT, LEAST = 10, "  ", 6  # characters: of the longest bar, before the lines of a part, and of a column that is cut
 SPACED = "+−·=≠<≤>≥∧∨⊕"  # signs with a space on either side
@@ -47,20 +47,16 @@ def _table(table: Table, width: int) -> Iterator[Styled]:
         if group.title:
             tail, whole = f"  {group.place}  {group.amount}  ", sum(widths) + 2 * len(widths)
             room = max(LEAST, whole - len(tail))
-            yield Styled.assemble((_cut(group.title, room).ljust(room), "bold"), (tail, "dim"), _bar(group))
+            yield Styled.assemble((cut(group.title, room).ljust(room), "bold"), (tail, "dim"), _bar(group))
         yield from (_line(table, widths, row, "") for row in group.rows)
 
 
 def _line(table: Table, widths: Sequence[int], row: Row, style: str) -> Styled:
     cells = [
-        (cell.rjust if is_number else _cut(cell, width).ljust)(width)
+        (cell.rjust if is_number else cut(cell, width).ljust)(width)
         for cell, width, is_number in zip(row.cells, widths, table.numbers, strict=True)
     ]
     return Styled.assemble(("  ".join(cells) + "  ", style), _bar(row))
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _bar(of: Row | Group) -> Styled:

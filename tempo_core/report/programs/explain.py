@@ -7,6 +7,7 @@ statement that computes it, and from there to its loops, its device program, and
 from __future__ import annotations
 
 import difflib
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -88,10 +89,9 @@ def _follow(source: Graph, passes: Sequence[Pass], stories: Mapping[int, _Story]
         by_node: dict[int, list[tuple[int, Decision]]] = {}
         for position, decision in enumerate(decisions):
             by_node.setdefault(decision.node, []).append((position, decision))
-        naming = _Names(graph, after)
         for story in stories.values():
             if story.node is not None:
-                _tell(story, each, graph, after, by_node, naming)
+                _tell(story, each, graph, after, by_node)
         graph = after
     return {old: new for new, old in enumerate(forward_order(graph))}
 
@@ -102,66 +102,46 @@ def _tell(
     before: Graph,
     after: Graph,
     decisions: Mapping[int, Sequence[tuple[int, Decision]]],
-    naming: _Names,
 ) -> None:
     """What one pass did to one operation."""
     at, last = story.node, -1
     assert at is not None
     first = at
     told: list[Decision] = []
-    while True:
-        moved = False
-        for position, decision in decisions.get(at, ()):
-            if position <= last:
-                continue
-            told.append(decision)
-            last = position
-            if decision.into is not None and at not in after.nodes:
-                at, story.output, moved = decision.into, decision.output, True
-                break
-        if not moved:
-            break
+    while (following := next(((k, d) for k, d in decisions.get(at, ()) if k > last), None)) is not None:
+        last, decision = following
+        told.append(decision)
+        if decision.into is not None and at not in after.nodes:
+            at, story.output = decision.into, decision.output
     for (text, *others), group in groupby(told, key=lambda d: (d.text, *d.about[1:])):
         firsts: list[object] = []  # sets and dicts are among them
         for thing in (about for decision in group for about in decision.about[:1]):
             if thing not in firsts:
                 firsts.append(thing)
-        story.say(naming.text(text, firsts, others))
+        nodes = ChainMap(before.nodes, after.nodes)
+        story.say(text.format(", ".join(_shown(each, nodes) for each in firsts), *(_shown(each, nodes) for each in others)))
     if at not in after.nodes:
         story.node = None
         story.say(f"not needed any more after the pass {each.name}: nothing reads it then")
         return
     story.node = at
-    if not told and at == first and _differs(before[at], after[at]):
+    if not told and at == first and any(getattr(before[at], k) != getattr(after[at], k) for k in ("op", "domain", "outputs")):
         story.say(each.effect or f"rewritten by the pass {each.name}")
 
 
-def _differs(before: Node, after: Node) -> bool:
-    return before.op != after.op or before.domain != after.domain or before.outputs != after.outputs
-
-
-class _Names:
-    """The names of nodes while a pass runs."""
-
-    def __init__(self, before: Graph, after: Graph):
-        self.before, self.after = before, after
-
-    def text(self, text: str, firsts: Sequence[object], others: Sequence[object]) -> str:
-        """The text of a decision, or of several ones that differ in what their first {} stands for."""
-        return text.format(", ".join(map(self._shown, firsts)), *map(self._shown, others))
-
-    def _shown(self, about: object) -> str:
-        if isinstance(about, Ref):
-            node = self.before.nodes.get(about.node) or self.after.nodes.get(about.node)
-            if node is None:
-                return "another value"
-            line = span([node.where])
-            return f"`{_name(node)}{about.index}`" + (f" ({line})" if line else "")
-        if isinstance(about, Mapping):
-            return ", ".join(f"{step} = {point}" for step, point in about.items())
-        if isinstance(about, (set, frozenset)):
-            return ", ".join(sorted(map(str, about)))
-        return f"`{about}`" if isinstance(about, Bool) else str(about)
+def _shown(about: object, nodes: Mapping[int, Node]) -> str:
+    """What a {} in the text of a decision stands for. `nodes` are those before and after the pass."""
+    if isinstance(about, Ref):
+        node = nodes.get(about.node)
+        if node is None:
+            return "another value"
+        line = span([node.where])
+        return f"`{_name(node)}{about.index}`" + (f" ({line})" if line else "")
+    if isinstance(about, Mapping):
+        return ", ".join(f"{step} = {point}" for step, point in about.items())
+    if isinstance(about, (set, frozenset)):
+        return ", ".join(sorted(map(str, about)))
+    return f"`{about}`" if isinstance(about, Bool) else str(about)
 
 
 def _name(node: Node) -> str:
@@ -282,13 +262,10 @@ def _section(heading: str, group: Sequence[_Story]) -> str:
     stories: dict[tuple[str, ...], list[str]] = {}
     for story in told:
         if story.texts != [UNNEEDED] or not is_alive or story.written.name:
-            stories.setdefault(tuple(story.texts), []).append(_kind(story.written))
+            kind = "recurrence" if isinstance(story.written.op, Merge) else kind_of(story.written.op)
+            stories.setdefault(tuple(story.texts), []).append(kind)
     lines = [heading]
     for texts, kinds in stories.items():
         lines.append(f"  {', '.join(dict.fromkeys(kinds))}")
         lines += [f"    {text}" for text in texts]
     return "\n".join(lines) if stories else ""
-
-
-def _kind(node: Node) -> str:
-    return "recurrence" if isinstance(node.op, Merge) else kind_of(node.op)

@@ -16,6 +16,7 @@ _SHAPE = re.compile(r"\w+\[([\d,]*)\]")
 _NAMES = re.compile(r"%([\w.\-]+)")
 _CALLED = re.compile(r"\b(?:calls|body|condition|to_apply|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
+_WORD = re.compile(r"[\w.\-]+")
 _METADATA = re.compile(r'op_name="([^"]*)"')
 _TRIPS = re.compile(r'known_trip_count":\{"n":"(\d+)"')
 
@@ -64,12 +65,12 @@ class HloText:
 
     def _add(self, computation: str, name: str, text: str, opcode: re.Match[str]) -> None:
         kind, end = opcode[1], text.find(")", opcode.end())
-        calls = () if kind in _OF_ELEMENTS else (*_CALLED.findall(text), *(n for b in _BRANCHES.findall(text) for n in _words(b)))
+        calls = () if kind in _OF_ELEMENTS else (*_CALLED.findall(text), *_WORD.findall(" ".join(_BRANCHES.findall(text))))
         metadata, trips = _METADATA.search(text), _TRIPS.search(text)
         self.instructions[name] = Instruction(
             name,
             kind,
-            sum(_elements(dimensions) for dimensions in _SHAPE.findall(text[: opcode.start()])),
+            sum(math.prod(map(int, filter(None, sizes.split(",")))) for sizes in _SHAPE.findall(text[: opcode.start()])),
             tuple(_NAMES.findall(text[opcode.end() : end])),
             calls,
             Scope.of(metadata[1]) if metadata else None,
@@ -129,11 +130,3 @@ class HloText:
         if instruction.opcode == "dynamic-update-slice" and len(sizes) >= 2:
             return sizes[1]
         return max(size, *sizes) if instruction.opcode in _OF_ELEMENTS and sizes else size
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[\w.\-]+", text)
-
-
-def _elements(dimensions: str) -> int:
-    return math.prod(int(size) for size in dimensions.split(",") if size)

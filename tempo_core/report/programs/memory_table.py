@@ -5,8 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from tempo_core.ir.names.source_lines import short_file
+from tempo_core.ir.names.user_lines import span
+from tempo_core.report.pages.page import aligned
 from tempo_core.runtime.cost.usage import DEVICE, HOST, PlannedTensor, Usage
 
 WIDTH = 100
@@ -35,29 +37,24 @@ class StoredTensor:
         return " x ".join(map(str, self.slots)) or "1"
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One line of the table, for one tensor or several (`tensors`)."""
+class _Row(NamedTuple):
+    """One line of the table, for one tensor or several."""
 
-    name: str
-    type: str
-    kind: str
-    slots: str
+    cells: tuple[str, ...]
     bytes: int
-    tensors: tuple[StoredTensor, ...]
+    tensors: int = 1
 
 
 def memory_text(stored: Sequence[StoredTensor], passing: Sequence[StoredTensor], between: int, full: bool) -> str:
     """The table of `stored` tensors, the sum, and the names of the `passing` ones. `between` is the number of bytes between programs."""
     largest_first = sorted(stored, key=lambda t: -t.bytes)
     rows = [_row([t]) for t in largest_first] if full else _few(_rows(largest_first, PAIR))
-    cells = [("tensor", "type", "store", "slots", "bytes"), *((r.name, r.type, r.kind, r.slots, str(r.bytes)) for r in rows)]
-    table = _aligned(cells)
+    table = aligned([("tensor", "type", "store", "slots", "bytes"), *((*row.cells, str(row.bytes)) for row in rows)])
     total = sum(t.bytes for t in stored)
     persistent = "" if total == between else f", {between} of them between device programs"
     lines = [*table, f"in all {total} bytes{persistent}"] if stored else ["nothing is stored"]
     if passing:
-        names = [t.name for t in passing] if full else [row.name for row in _rows(passing)]
+        names = [t.name for t in passing] if full else [row.cells[0] for row in _rows(passing)]
         text = f"one value at a time, inside a program: {', '.join(names)}"
         lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False)
     return "\n".join(lines)
@@ -75,30 +72,25 @@ def _rows(tensors: Iterable[StoredTensor], alone: int = 1) -> list[_Row]:
 def _row(tensors: Sequence[StoredTensor]) -> _Row:
     first, total = tensors[0], sum(t.bytes for t in tensors)
     if len(tensors) == 1:
-        return _Row(first.name, first.type, first.kind, first.slots_text, first.bytes, tuple(tensors))
+        return _Row((first.name, first.type, first.kind, first.slots_text), total)
     noun = first.noun if len({t.noun for t in tensors}) == 1 else "tensors"
     dtypes, kinds = (set(parts) for parts in zip(*((t.type.split("[")[0], t.kind) for t in tensors), strict=True))
     name = f"{first.group.rstrip('|')}: {len(tensors)} {noun}"
-    return _Row(name, ", ".join(sorted(dtypes)), ", ".join(sorted(kinds)), "", total, tuple(tensors))
+    return _Row((name, ", ".join(sorted(dtypes)), ", ".join(sorted(kinds)), ""), total, len(tensors))
 
 
 def _few(rows: list[_Row]) -> list[_Row]:
     """The same rows, with the small ones at the end joined into one."""
     total = sum(row.bytes for row in rows)
     large = [row for number, row in enumerate(rows) if number < FEW or row.bytes >= SMALL * total]
-    rest = [t for row in rows[len(large) :] for t in row.tensors]
-    if len(rows) - len(large) < 2:
-        return rows
-    return [*large, _Row(f"{len(rest)} smaller ones", "", "", "", sum(t.bytes for t in rest), tuple(rest))]
+    rest = rows[len(large) :]
+    count = sum(row.tensors for row in rest)
+    return rows if len(rest) < 2 else [*large, _Row((f"{count} smaller ones", "", "", ""), sum(row.bytes for row in rest), count)]
 
 
 def peaks_text(usage: Usage) -> str:
     """Both peaks, a line each, rounded."""
-    device, host = usage.on_device, usage.on_host
-    return "\n".join(
-        f"peak on the {place}: about {_rounded(bytes)} in {peak}"
-        for place, peak, bytes in ((DEVICE, device, device.device_bytes), (HOST, host, host.host_bytes))
-    )
+    return "\n".join(f"peak on the {place}: about {_rounded(bytes)} in {peak}" for place, peak, bytes in usage.peaks)
 
 
 def _rounded(bytes: int) -> str:
@@ -112,21 +104,19 @@ def _rounded(bytes: int) -> str:
 def usage_text(usage: Usage, full: bool) -> str:
     """The peaks, and the tensors in memory then; with `full`, all tensors with the moments from which and to which they live."""
     lines = []
-    for place, peak, bytes in (
-        (DEVICE, usage.on_device, usage.on_device.device_bytes),
-        (HOST, usage.on_host, usage.on_host.host_bytes),
-    ):
-        at = f", at {peak.statement}{_where(peak.line)}" if place == DEVICE and peak.statement else ""
+    for place, peak, bytes in usage.peaks:
+        line = span([peak.line])
+        at = f", at {peak.statement}{f' @ {line}' if line else ''}" if place == DEVICE and peak.statement else ""
         about = "" if peak.is_exact or place == HOST else ", of which the temporaries are a coarse estimate"
         lines.append(f"peak on the {place}: {bytes:,} bytes in {peak}{at}{about}")
         if not full:
             rows = [cells for cells, _ in largest(usage.alive(peak, place))]
-            lines += [f"  {line}" for line in _aligned([COLUMNS, *rows])] if rows else []
+            lines += [f"  {line}" for line in aligned([COLUMNS, *rows])] if rows else []
     if full:
         head = (*COLUMNS, "place", "moments")
         ordered = sorted(usage.tensors, key=lambda t: -t.bytes)
-        lines += ["", *_aligned([head, *((*_planned(t), t.place, f"{t.first} to {t.last}") for t in ordered)])]
-        lines += ["", *_aligned([("moment", "", "device bytes", "host bytes"), *(
+        lines += ["", *aligned([head, *((*_planned(t), t.place, f"{t.first} to {t.last}") for t in ordered)])]
+        lines += ["", *aligned([("moment", "", "device bytes", "host bytes"), *(
             (str(k), str(m), f"{m.device_bytes:,}", f"{m.host_bytes:,}") for k, m in enumerate(usage.moments)
         )])]  # fmt: skip
     return "\n".join(lines)
@@ -140,15 +130,4 @@ def largest(tensors: Sequence[PlannedTensor]) -> list[tuple[tuple[str, ...], int
 
 def _planned(tensor: PlannedTensor) -> tuple[str, ...]:
     slots = " x ".join(map(str, tensor.slots))
-    return (tensor.name, tensor.kind, tensor.type, slots, f"{tensor.bytes:,}", _where(tensor.line).removeprefix(" @ "))
-
-
-def _where(line: str) -> str:
-    file, _, number = line.rpartition(":")
-    return f" @ {short_file(file)}:{number}" if file else ""
-
-
-def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as lines, with columns below each other."""
-    widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return (tensor.name, tensor.kind, tensor.type, slots, f"{tensor.bytes:,}", span([tensor.line]))

@@ -6,26 +6,26 @@ import functools
 import json
 import math
 import os
+import textwrap
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import jax
 
-from tempo_core.errors import ArgumentError, ConfigError, OutOfMemoryError, OutOfMemoryPlanError, quoted
-from tempo_core.files import refusal
+from tempo_core.errors import ArgumentError, OutOfMemoryError, OutOfMemoryPlanError, quoted
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.names.naming import head, value_names
 from tempo_core.ir.names.source_lines import split_line
 from tempo_core.ir.names.user_lines import Sources
 from tempo_core.ir.ops import Merge
+from tempo_core.report.pages.html import Shown
 from tempo_core.report.pages.page import Group, Page, Picture, Table, Text, place, with_bars
-from tempo_core.report.pages.shown import Shown
+from tempo_core.report.pages.svg import write_svg
 from tempo_core.report.programs.memory_picture import memory_svg
 from tempo_core.report.programs.memory_table import COLUMNS, StoredTensor, largest, memory_text, peaks_text, usage_text
-from tempo_core.runtime.cost.usage import DEVICE, HOST, Moment, PlannedTensor, Usage, usage_of
-from tempo_core.runtime.staged.host import Chunks, HostIf, HostItem, HostLoop, Segment
+from tempo_core.runtime.cost.usage import DEVICE, Moment, PlannedTensor, Usage, usage_of
+from tempo_core.runtime.staged.host import Segment, loop_names, placed
 from tempo_core.runtime.staged.stage import Staged
 from tempo_core.schedule import Scheduled
 from tempo_core.schedule.outline import outline
@@ -90,8 +90,8 @@ class Plan(Shown):
     def refused(self, limit: int, form: str, forms: int) -> OutOfMemoryPlanError:
         """The error for a program of which no form fits in `limit` bytes. This is the plan of the smallest `form` of so many."""
         usage = self.usage
-        place, peak = (DEVICE, usage.on_device) if usage.on_device.device_bytes else (HOST, usage.on_host)
-        needed = peak.device_bytes or peak.host_bytes
+        on_device, on_host = usage.peaks
+        place, peak, needed = on_device if on_device[2] else on_host
         among = f", the smallest of {forms} forms ({form})," if forms > 1 else ""
         return OutOfMemoryPlanError(
             f"the program needs {needed:,} bytes on the {place}{among} in {peak}, but memory_limit allows {limit:,}; the largest tensors at that point:"
@@ -102,9 +102,8 @@ class Plan(Shown):
     def out_of_memory(self, said: str) -> OutOfMemoryError:
         """The error for a run that had too little memory. `said` is the message of the device or of NumPy. Nothing is compiled for it."""
         said, usage = next(iter(said.strip().splitlines()), "out of memory"), self.count(False)
-        is_device = usage.on_device.device_bytes > usage.on_host.host_bytes
-        place, peak = (DEVICE, usage.on_device) if is_device else (HOST, usage.on_host)
-        needed, there = (peak.device_bytes if place == DEVICE else peak.host_bytes), _memory_of(place)
+        place, peak, needed = max(usage.peaks, key=lambda peak: peak[2])
+        there = _memory_of(place)
         fits = f", which has {there:,}: {-(-needed // there):,} times smaller, it would fit" if there and needed > there else ""
         return OutOfMemoryError(
             f"the run needs more memory than there is ({said}): {needed:,} bytes on the {place}{fits}. In {peak}, the largest tensors are:"
@@ -161,20 +160,7 @@ class Plan(Shown):
 
         Raises ConfigError for another kind of file, and for one that cannot be written.
         """
-        path = Path(path)
-        if path.suffix != ".svg":
-            raise ConfigError(f"cannot draw the memory as {path.name}: only .svg is written", hint='plan.draw("memory.svg")')
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            temporary.write_text(memory_svg(self.usage), encoding="utf-8")
-            temporary.replace(path)
-        except OSError as error:
-            raise ConfigError(
-                f"the picture {path} cannot be written: {refusal(error, path)}", hint="give a file in a directory that exists"
-            ) from error
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+        write_svg(path, lambda: memory_svg(self.usage), "the memory", 'plan.draw("memory.svg")')
 
     def _programs(self) -> list[str]:
         """The device programs, a line each: `2: once each t`."""
@@ -186,9 +172,10 @@ class Plan(Shown):
         usage, programs = self.usage, self._programs()
         facts = [("stores", f"{self.bytes:,} bytes between device programs")]
         facts += [(peak, at) for peak, _, at in (line.partition(": ") for line in peaks_text(usage).splitlines())]
-        alive = {DEVICE: usage.alive(usage.on_device, DEVICE), HOST: usage.alive(usage.on_host, HOST)}
         tables = [
-            Table(f"on the {at}, at the peak", COLUMNS, (Group(with_bars(largest(alive[at]))),)) for at in alive if alive[at]
+            Table(f"on the {at}, at the peak", COLUMNS, (Group(with_bars(largest(alive))),))
+            for at, peak, _ in usage.peaks
+            if (alive := usage.alive(peak, at))
         ]
         texts = [("schedule", self.outline), (f"device programs: {len(programs)}", "\n".join(programs))]
         texts += [("written out", self.written_out), ("devices", self.devices)]
@@ -220,14 +207,10 @@ class Plan(Shown):
     def text(self, full: bool = False) -> str:
         """Schedule, stores and device programs. With `full`, each statement and each store has a line of its own."""
         programs = self._programs()
-        listed = "\n".join(programs)
-        written_out = f"\nwritten out\n{_indented(self.written_out)}\n" if self.written_out else ""
-        devices = f"\ndevices\n  {self.devices}\n" if self.devices else ""
-        return (
-            f"schedule\n{_indented(self.schedule if full else self.outline)}\n\nstorage\n{_indented(self.memory(full))}\n\n"
-            f"device programs: {len(programs)}\n{_indented(listed)}\n"
-            f"\nmemory\n{_indented(peaks_text(self.usage))}\n{devices}{written_out}"
-        )
+        sections = [("schedule", self.schedule if full else self.outline), ("storage", self.memory(full))]
+        sections += [(f"device programs: {len(programs)}", "\n".join(programs)), ("memory", peaks_text(self.usage))]
+        sections += [(title, text) for title, text in (("devices", self.devices), ("written out", self.written_out)) if text]
+        return "\n".join(f"{title}\n{textwrap.indent(text.rstrip(), '  ')}\n" for title, text in sections)
 
 
 def _life(tensor: PlannedTensor, moments: Sequence[Moment]) -> str:
@@ -263,9 +246,9 @@ def plan_of(
     graph: Graph,
     scheduled: Scheduled,
     staged: Staged | None,
-    sources: Sources | None = None,
-    parameters: Collection[str] = (),
-    place: str = DEVICE,
+    sources: Sources,
+    parameters: Collection[str],
+    place: str,
 ) -> Plan:
     """The plan of a scheduled program. `sources` are the user's lines, `parameters` the names of modules' parameters.
 
@@ -278,20 +261,22 @@ def plan_of(
         node = graph[node_id]
         type = node.outputs[output]
         key, name = (node_id, output), labels[node_id, output]
-        line = (sources or Sources()).of_value(node, output)
+        line = sources.of_value(node, output)
         each = type.size_in_bytes(scheduled.bounds) if type.is_static else 0
         noun = "parameters" if name in parameters else "tensors"
         group = f"{head(name)}{'|' if isinstance(node.op, Merge) else ''}"
         tensors.append(
             StoredTensor(name, str(type), storage.kind, storage.slots, each * storage.size, key in persistent, group, noun, line)
         )
-    places = tuple(_places(staged.items, ())) if staged is not None else ()
+    items = placed(staged.items) if staged is not None else ()
+    places = tuple(loop_names(loops) for item, loops in items if isinstance(item, Segment))
     written_out = staged.unrolled.text(graph) if staged is not None else ""
+    spread = staged.spread if staged is not None else None
 
     def count(compiled: bool) -> Usage:
         if compiled and staged is not None:
             staged.compile_segments()
-        return usage_of(graph, scheduled, staged, sources or Sources(), place)
+        return usage_of(graph, scheduled, staged, sources, place)
 
     return Plan(
         scheduled.text(),
@@ -299,30 +284,7 @@ def plan_of(
         places,
         outline(scheduled.root, graph, sources),
         written_out,
-        _devices(scheduled, staged),
+        "" if spread is None else spread.text(scheduled.bounds[spread.step.bound_symbol]),
         tuple(step.name for step in graph.order),
         count,
     )
-
-
-def _devices(scheduled: Scheduled, staged: Staged | None) -> str:
-    spread = None if staged is None else staged.spread
-    return "" if spread is None else spread.text(scheduled.bounds[spread.step.bound_symbol])
-
-
-def _places(items: Sequence[HostItem], loops: tuple[str, ...]) -> list[str]:
-    places: list[str] = []
-    for item in items:
-        if isinstance(item, Segment):
-            places.append(", ".join(loops))
-        elif isinstance(item, HostLoop):
-            places += _places([*item.edge, *item.body], (*loops, item.counter.name))
-        elif isinstance(item, Chunks):
-            places.append(", ".join((*loops, f"some {item.counter.name}")))
-        elif isinstance(item, HostIf):
-            places += _places(item.then, loops) + _places(item.orelse, loops)
-    return places
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.rstrip().splitlines())

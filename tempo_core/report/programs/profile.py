@@ -27,9 +27,10 @@ from tempo_core.ir.names.source_lines import targets
 from tempo_core.ir.names.user_lines import Sources, span
 from tempo_core.ir.ops import Dataflow, End, Sink, Udf
 from tempo_core.ir.udf import Fed
-from tempo_core.report.pages.page import Group, Page, Picture, Table, with_bars
-from tempo_core.report.pages.shown import Shown
-from tempo_core.report.programs.flame import flame, write_flame
+from tempo_core.report.pages.html import Shown
+from tempo_core.report.pages.page import Group, Page, Picture, Table, aligned, with_bars
+from tempo_core.report.pages.svg import write_svg
+from tempo_core.report.programs.flame import flame
 from tempo_core.runtime.cost.cost import Cost
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.interpreted.interpreter import Interpreter
@@ -179,7 +180,8 @@ class Profile(Shown, Generic[R]):
         plain = "" if self.plain_seconds is None else f", {_time(self.plain_seconds)} without the profiler"
         lines = [f"{_time(self.seconds)} under the profiler{plain}; compiling before it took {_time(self.compile_seconds)}"]
         for by in KINDS:
-            lines += ["", *_table(by, self.rows(by), self.seconds)]
+            cells = [_columns(by), *(_cells(row, self.seconds) for row in _few(self.rows(by)))]
+            lines += ["", *aligned(cells, texts=2)]
         if any(row.is_divided for by in KINDS for row in self.rows(by)):
             lines += ["", "~ estimated: a kernel or a statement does the work of several rows, and is divided among them"]
         return "\n".join(lines)
@@ -196,7 +198,7 @@ class Profile(Shown, Generic[R]):
 
         Raises ConfigError for another format, and for a file that cannot be written.
         """
-        write_flame(self._stacks(), Path(path), "program")
+        write_svg(path, lambda: flame(self._stacks(), "program"), "the profile", 'profile.draw("profile.svg")')
 
     def _stacks(self) -> list[tuple[list[str], float]]:
         """Each entry with its loops and device programs, for the flame picture."""
@@ -219,18 +221,6 @@ class Profile(Shown, Generic[R]):
 
 def _time(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.2f} ms"
-
-
-def _table(by: str, rows: Sequence[ProfileRow], total: float) -> list[str]:
-    cells = [_columns(by), *(_cells(row, total) for row in _few(rows))]
-    widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
-    texts = 2  # columns that begin at the left
-    return [
-        "  ".join(
-            cell.ljust(width) if k < texts else cell.rjust(width) for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    ]
 
 
 def _few(rows: Sequence[ProfileRow]) -> list[ProfileRow]:
@@ -303,12 +293,9 @@ def complete(entries: Iterable[Entry], places: Places, counts: Mapping[str, tupl
 
 def may_repeat(graph: Graph, fed: Feeds) -> bool:
     """Whether a program may run twice with the same effect: no sink, no function with state, no input that is fed while it runs."""
-    with_effects = any((on_host(n) and isinstance(n.op, Sink)) or (isinstance(n.op, Udf) and _is_stateful(n.op)) for n in graph)
-    return not with_effects and not fed.streams
-
-
-def _is_stateful(op: Udf) -> bool:
-    return op.stateful and not isinstance(op.fn, Fed)
+    with_state = any(isinstance(n.op, Udf) and n.op.stateful and not isinstance(n.op.fn, Fed) for n in graph)
+    with_sinks = any(isinstance(n.op, Sink) and not isinstance(n.op, End) for n in graph)
+    return not (with_state or with_sinks or fed.streams)
 
 
 def on_host(node: Node) -> bool:

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from tempo_core.report.programs.profile import LAUNCHING, OWN, PYTHON, Entry, Fr
 from tempo_core.report.programs.timeline import CALL, LAUNCH, OTHER_WORK, Timeline, marked, tracing
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.numerics import Watch
-from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment
+from tempo_core.runtime.staged.host import Chunks, HostCall, placed
 from tempo_core.runtime.staged.run import StagedProgram
 from tempo_core.schedule import Scheduled
 
@@ -62,15 +62,13 @@ class ProfiledProgram:
             segment.compiled = marked(compiled, f"{LAUNCH}{segment.number}")
         self.paths: dict[str, tuple[Frame, ...]] = {}  # by mark: the host's loops around a launch or call
         self.pieces: set[str] = set()  # the labels of loops of which a launch runs some iterations
-        for item, loops in _with_loops(self.staged.items, ()):
+        for item, around in placed(self.staged.items):
+            loops = tuple(Frame("loop", _label(loop.counter, loop.start, loop.stop, loop.step)) for loop in around)
             if isinstance(item, HostCall):
                 self.paths.setdefault(f"{CALL}{item.execute.node}", loops)
                 continue
-            if isinstance(item, Chunks):
-                self.pieces.add(_label(item.counter, item.first, item.last, item.step))
-                loops = (*loops, Frame("loop", _label(item.counter, item.start, item.stop, item.step)))
-            segment = item.segment if isinstance(item, Chunks) else item
-            self.paths[f"{LAUNCH}{segment.number}"] = loops
+            self.paths[f"{LAUNCH}{item.number}"] = loops
+            self.pieces |= {_label(loop.counter, loop.first, loop.last, loop.step) for loop in around if isinstance(loop, Chunks)}
         self.compile_seconds = time.perf_counter() - began
 
     def run(self, fed: Feeds, seed: int, watch: Watch | None) -> dict[int, Any]:
@@ -129,17 +127,3 @@ def _program_frame(number: int) -> Frame:
 
 def _label(counter: object, start: object, stop: object, step: int) -> str:
     return f"for {counter} in {start}:{stop}" + ("" if step == 1 else f":{step}")
-
-
-def _with_loops(
-    items: Sequence[HostItem], loops: tuple[Frame, ...]
-) -> Iterator[tuple[Segment | Chunks | HostCall, tuple[Frame, ...]]]:
-    """The launches and calls of the host, with the host's loops around them."""
-    for item in items:
-        if isinstance(item, HostLoop):
-            inner = (*loops, Frame("loop", _label(item.counter, item.start, item.stop, item.step)))
-            yield from _with_loops([*item.edge, *item.body], inner)
-        elif isinstance(item, HostIf):
-            yield from _with_loops([*item.then, *item.orelse], loops)
-        else:
-            yield item, loops

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,8 +35,8 @@ class Timeline:
     """
 
     total: int = 0
-    operations: dict[Operation, float] = field(default_factory=dict)
-    marks: dict[str, float] = field(default_factory=dict)
+    operations: defaultdict[Operation, float] = field(default_factory=lambda: defaultdict(float))
+    marks: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     idle: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)  # of marks
     times: Counter[Operation] = field(default_factory=Counter)  # of operations
@@ -73,9 +73,8 @@ def tracing() -> Iterator[Timeline]:
             elapsed = time.perf_counter_ns() - began
             jax.profiler.stop_trace()
         files = sorted(Path(directory).rglob("*.xplane.pb"))
-        with (
-            warnings.catch_warnings()
-        ):  # Python 3.12 warns at the first use of some of JAX's types; as an error, that ends the process
+        # Python 3.12 warns at the first use of some of JAX's types; as an error, that ends the process.
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             planes = [plane for file in files for plane in jax.profiler.ProfileData.from_file(str(file)).planes]
             _fill(timeline, planes)
@@ -164,9 +163,9 @@ def _divide(
             for each, count in working.items():
                 share = (now - at) * count / working.total()
                 if isinstance(each, tuple):
-                    timeline.operations[each] = timeline.operations.get(each, 0.0) + share
+                    timeline.operations[each] += share
                 else:
-                    timeline.marks[str(each)] = timeline.marks.get(str(each), 0.0) + share
+                    timeline.marks[str(each)] += share
             idle += 0.0 if working else now - at
             at = now
         if key is not None:

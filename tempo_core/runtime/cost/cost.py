@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tempo_core.report.pages.page import aligned
 from tempo_core.symbolic.expr import Atom, Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
 from tempo_core.symbolic.isl.counting import Count
 
@@ -81,9 +82,7 @@ class Cost:
         if rest := largest[len(shown) :]:
             sums = (sum(each.numbers[key] for each in rest) for key in ("operations", "bytes_moved"))
             rows.append((f"{len(rest)} smaller ones", "", *(f"{number:,}" for number in sums), ""))
-        widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        lines += ["", "in all"]
+        lines = [*aligned(rows), "", "in all"]
         for figure in ("executions", "operations", "bytes_moved", "stores", "temporaries"):
             lines.append(f"  {figure.replace('_', ' '):11}  {self.numbers[figure]:>14,}  {getattr(self, figure)}")
         return "\n".join(lines)

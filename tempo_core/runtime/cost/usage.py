@@ -19,7 +19,7 @@ from tempo_core.ir.ops import Dataflow, Input, Output
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime.cost.count import cost_of, size_at_an_end
 from tempo_core.runtime.cost.kernels import bytes_of
-from tempo_core.runtime.staged.host import Chunks, HostCall, Loops, Segment, placed, statements
+from tempo_core.runtime.staged.host import HostCall, Loops, Segment, loop_names, placed, statements
 from tempo_core.runtime.staged.stage import Staged
 from tempo_core.schedule import Scheduled
 
@@ -98,6 +98,11 @@ class Usage:
     def on_host(self) -> Moment:
         """The moment with the most bytes on the host."""
         return max(self.moments, key=lambda moment: moment.host_bytes)
+
+    @property
+    def peaks(self) -> tuple[tuple[str, Moment, int], tuple[str, Moment, int]]:
+        """For the device, and for the host: the moment with the most bytes there, and these."""
+        return (DEVICE, self.on_device, self.on_device.device_bytes), (HOST, self.on_host, self.on_host.host_bytes)
 
     def alive(self, moment: Moment, place: str) -> list[PlannedTensor]:
         """The tensors in a place at a moment, the largest first."""
@@ -248,7 +253,7 @@ class _Counting:
                 self._add(name, node.outputs[0], "input", (), DEVICE, first, last, node.where)
 
     def _moment(self, staged: Staged, item: Segment | HostCall, loops: Loops) -> Moment:
-        around = ", ".join(f"some {loop.counter.name}" if isinstance(loop, Chunks) else loop.counter.name for loop in loops)
+        around = loop_names(loops)
         if isinstance(item, HostCall):
             node = self.graph[item.execute.node]
             return Moment(f"function {self.statements[node.id]}", around, self.statements[node.id], self._line(node))

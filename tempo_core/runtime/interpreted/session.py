@@ -381,7 +381,7 @@ def _operation(node: Node, branch: int | None) -> str:
     if isinstance(op, ops.Output):
         return f"output {op.position}"
     if isinstance(op, ops.Dataflow):
-        return "fused: " + ", ".join(short_name(inner) for inner, _, _ in op.body.instructions)
+        return "fused: " + ", ".join(map(short_name, op.parts))
     return short_name(op) if isinstance(op, (ops.Unary, ops.Binary, ops.Compare)) else op_text(op)
 
 

@@ -210,9 +210,8 @@ class Lowering(Placement):
         ranges = (edge for edge in edges if any(isinstance(index, Range) for index in edge.index))
         if self.is_differentiable:  # to write alone takes a loop that JAX cannot go through backwards
             return frozenset()
-        on_cpu = jax.default_backend() == "cpu"
-        keys = {(edge.source, edge.output) for edge in ranges} & self.storage.keys()
-        return frozenset(key for key in keys if prices.pays_to_write_alone(self.bytes(key), on_cpu))
+        keys = {(edge.source, edge.output) for edge in ranges} & self.storage.keys() if jax.default_backend() == "cpu" else ()
+        return frozenset(key for key in keys if self.bytes(key) >= prices.LEAST_BYTES_TO_WRITE_ALONE)
 
     def _if(self, item: If, stores: Stores, frame: Frame, live: frozenset[Key]) -> None:
         condition = item.condition.evaluate(frame.counters, minimum, maximum)

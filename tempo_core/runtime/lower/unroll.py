@@ -81,7 +81,7 @@ def unrolled(root: Item, graph: Graph, storage: Mapping[Key, Storage], bounds: M
 
 def operations(item: Item, graph: Graph) -> int:
     """The number of array operations in an item, those of an inner loop counted once."""
-    return sum(prices.operations(graph[execute.node]) for execute, _ in with_loops(item))
+    return sum(len(graph[execute.node].op.parts) for execute, _ in with_loops(item))
 
 
 def trips(loop: Loop) -> int:

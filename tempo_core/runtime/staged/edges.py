@@ -89,9 +89,7 @@ def _is_cheap(segment: Segment, graph: Graph) -> bool:
     items = [item for item in segment.items if not isinstance(item, Fetch)]
     if any(isinstance(inner, Loop) for item in items for inner in walk(item)):
         return False
-    return (
-        sum(prices.operations(graph[leaf.node]) for item in items for leaf in statements(item)) <= prices.MOST_COPIED_OPERATIONS
-    )
+    return sum(len(graph[leaf.node].op.parts) for item in items for leaf in statements(item)) <= prices.MOST_COPIED_OPERATIONS
 
 
 # -- before a call and after it ---------------------------------------------------------------------------------------
@@ -145,7 +143,8 @@ def _parts(item: HostItem, later: Sequence[HostItem], graph: Graph, effects: Eff
     if not (isinstance(item, Segment) and isinstance(call, HostCall)):
         return [item]
     needed, rest = _split(item, call.slot, effects)
-    if not needed or not any(prices.is_worth_a_launch(graph[leaf.node]) for part in rest for leaf in statements(part)):
+    rest_ops = (op for part in rest for leaf in statements(part) for op in graph[leaf.node].op.parts)
+    if not needed or not any(isinstance(op, prices.WORTH_A_LAUNCH) for op in rest_ops):
         return [item]
     return [Segment(item.number, item.counters, item.puts, needed), Segment(item.number, item.counters, [], rest)]
 

@@ -133,6 +133,11 @@ def placed(items: Sequence[HostItem], loops: Loops = ()) -> Iterator[tuple[Segme
             yield (item.segment, (*loops, item)) if isinstance(item, Chunks) else (item, loops)
 
 
+def loop_names(loops: Loops) -> str:
+    """`i, t`; with `some t` for a loop of which a launch runs some iterations."""
+    return ", ".join(f"some {loop.counter.name}" if isinstance(loop, Chunks) else loop.counter.name for loop in loops)
+
+
 def segments(items: Sequence[HostItem]) -> Iterator[Segment]:
     """All segments, in program order."""
     return (item for item, _ in placed(items) if isinstance(item, Segment))
