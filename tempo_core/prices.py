@@ -14,6 +14,7 @@ from typing import TypeVar
 from tempo_core.ir import costs, ops
 from tempo_core.ir.graph import Node
 from tempo_core.ir.ops import Types, product
+from tempo_core.ir.ops.work import size
 from tempo_core.ir.types import ITEM_SIZE, TensorType, is_float
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -296,7 +297,7 @@ def is_fast(op: ops.Op) -> bool:
 
 
 def _seconds(op: ops.Op, operands: Types, results: Types, env: Mapping[Symbol, int]) -> float:
-    written = sum(costs.size(type).evaluate(env) for type in results)
+    written = sum(size(type).evaluate(env) for type in results)
     # An elementwise operation is one with its operands too: only the elements of its result count.
     is_fused = isinstance(op, costs.PARTS) or (isinstance(op, costs.OF_THEIR_READER) and not isinstance(op, costs.VIEWS))
     seconds = SECONDS_OF_A_FUSED_OPERATION if is_fused else SECONDS_OF_AN_OPERATION
@@ -307,7 +308,7 @@ def _seconds(op: ops.Op, operands: Types, results: Types, env: Mapping[Symbol, i
         seconds += OPERATIONS_OF_A_FUNCTION * SECONDS_OF_AN_OPERATION
     if isinstance(op, (ops.Dot, ops.Conv)):  # half of the operations are additions
         return seconds + costs.operations(op, operands, results).evaluate(env) / 2 * SECONDS_OF_A_PRODUCT
-    return seconds + sum(costs.size(type).evaluate(env) for type in operands) * SECONDS_OF_AN_ELEMENT
+    return seconds + sum(size(type).evaluate(env) for type in operands) * SECONDS_OF_AN_ELEMENT
 
 
 def pays_to_compute_in_scan(elements: int, read: int, operations: int, is_fast: bool) -> bool:

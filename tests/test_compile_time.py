@@ -139,7 +139,7 @@ def test_layers_cost_in_proportion(owner: Any, name: str, monkeypatch: pytest.Mo
 
 def test_ranges_are_searched_in_the_layer_that_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dimension of another size than all ranges is not followed back through all layers. In those that are, paths stay short."""
-    steps = Counter(monkeypatch, elements, "_operands_with")
+    steps = Counter(monkeypatch, elements, "source_of")
     few, many = (steps.of(lambda layers=layers: compiled(programs.stacked(layers))) for layers in (4, 8))  # type: ignore[misc]
     assert 0 < many <= 2.2 * few
 

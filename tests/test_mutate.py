@@ -26,17 +26,17 @@ def mutate(*options: str) -> tuple[int, str]:
 def test_rows_that_are_wrong_or_gone_are_noticed() -> None:
     """A row, a number in code, a check of the verifier, and a row without which tests are skipped."""
     names = [
-        "tiling | Permute |",
+        "axes | Permute |",
         "strides[k] + 1 -> max(high, -low) // strides[k] + 0",
         "without fault.check_domain()",
         "Unary | removed",
     ]
-    tables = ["tiling", "storage", "verifier", "gradients"]
+    tables = ["axes", "storage", "verifier", "gradients"]
     code, text = mutate(*(f"--name={name}" for name in names), *(f"--table={table}" for table in tables))
     assert code == 0, text
     assert text.count("noticed  ") >= 6 and "6 mutants in" in text, text
     for test in (
-        "test_tiling.py::test_tiles_of_the_result[Permute",
+        "test_axes.py::test_tiles_of_the_result[Permute",
         "test_storage.py::",
         "test_verify.py::",
         "differences[Unary-",
@@ -52,18 +52,18 @@ def test_the_usual_run_leaves_out_the_code_of_rows() -> None:
     assert usual < deep
     assert {table for table, way in usual if way == "code"} == {"storage", "verifier"}
     assert {table for table, _ in deep} == {table for table, _ in usual} | {
+        "axes code",
         "kernels shared code",
         "rules code",
         "slopes code",
-        "tiling code",
     }
 
 
 @pytest.mark.slow
 def test_a_change_of_nothing_survives() -> None:
-    code, text = mutate("--table", "tiling", "--row", "Permute", "--unchanged")
+    code, text = mutate("--table", "axes", "--row", "Permute", "--unchanged")
     assert code == 1, text
-    assert "survived: tiling | Permute | wrong | nothing" in text
+    assert "survived: axes | Permute | wrong | nothing" in text
 
 
 def test_what_is_listed_to_change_nothing_must_exist_and_survive(tmp_path: Path) -> None:

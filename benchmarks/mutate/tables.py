@@ -16,13 +16,15 @@ from benchmarks.mutate.code import Change, changes
 from benchmarks.mutate.running import Mutant, Tests
 from tempo_core.backends import jax_backend, numpy_backend, shared
 from tempo_core.frontend.autodiff import gradients, slopes
-from tempo_core.ir import ops, verify
+from tempo_core.ir import axes, ops, verify
 from tempo_core.ir.builder import Builder, literal
+from tempo_core.ir.costs import every_op
 from tempo_core.ir.graph import Edge
+from tempo_core.ir.ops import reduction_ops
+from tempo_core.ir.ops.work import Work
 from tempo_core.passes.batch import batching
 from tempo_core.passes.clean import rules
 from tempo_core.passes.shapes import pad
-from tempo_core.passes.tiles import tiling
 from tempo_core.schedule import storage
 
 Tables = dict[str, Callable[[], Iterator[Mutant]]]
@@ -63,6 +65,15 @@ def _put(rows: MutableMapping[Any, Any], key: Any, wrong: Callable[[Any, Any], A
 
 def _without_names(tests: Tests) -> Tests:
     return replace(tests, keyword=f"({tests.keyword}) and {NAMES_ONLY}" if tests.keyword else NAMES_ONLY)
+
+
+def attribute(table: str, name: str, wrong: Callable[[Any], Any], values: Selection) -> Iterator[Mutant]:
+    """A class attribute of each op that has one, wrong."""
+    for op in every_op():
+        value = vars(op).get(name)
+        if value is not None and not isinstance(value, property):
+            change = functools.partial(setattr, op, name, wrong(value))
+            yield Mutant(table, op.__name__, "wrong", "another", change, values(op.__name__))
 
 
 def code(
@@ -130,22 +141,22 @@ def _padded_one_more(key: Any, rule: Callable[[Any], Any]) -> Callable[[Any], An
     return wrong
 
 
-def _other_dimension(key: Any, rule: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def wrong(asked: tiling.Asked) -> tiling.Tiled | None:
-        result = rule(asked)
-        if result is None:
-            return None
-        ranks = [type.rank for type in asked.types]
-        moved = tuple(
-            0 if a is None else (a + 1) % rank if rank > 1 else None for a, rank in zip(result.operands, ranks, strict=True)
-        )
-        return tiling.Tiled(moved, result.op)
+def _other_dimension(key: Any, row: axes.Row) -> axes.Row:
+    def wrong(op: ops.Op, shapes: Any, result: Any) -> list[axes.Source | None]:
+        return [
+            source and tuple(None if a is None else (a + 1) % max(len(shape), 1) for a, shape in zip(source, shapes, strict=True))
+            for source in row.sources(op, shapes, result)
+        ]
 
-    return wrong
+    return replace(row, sources=wrong)
 
 
 def _half_more(key: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *of: [None if g is None else g * 1.5 for g in rule(*of)]
+
+
+def _one_operation_more(work: Work) -> Work:
+    return replace(work, operations=lambda *of: work.operations(*of) + 1)
 
 
 _NEUTRAL = {0.0: 1.0, 1.0: 0.0, "lowest": 0.0, "highest": 0.0}
@@ -261,7 +272,7 @@ def _is_kernel(function: str) -> bool:
 
 BATCHING = always(Tests(f"{PASSES}/test_batching.py"), Tests(f"{PASSES}/test_vectorize.py"))
 PADDING = always(Tests(f"{PASSES}/test_pad.py"))
-TILING = always(Tests(f"{PASSES}/test_tiling.py"), Tests(f"{PASSES}/test_tile.py"))
+AXES = always(Tests("core/ir/test_axes.py"), Tests(f"{PASSES}/test_tile.py"), *BATCHING(""))
 STORAGE = always(
     Tests("core/schedule/test_storage.py"),
     Tests("core/schedule/test_lasting.py", "not values_and_slots"),
@@ -296,11 +307,15 @@ TABLES: Tables = {
     "batching code": lambda: code("batching code", batching, BATCHING),
     "padding": lambda: dictionary("padding", pad.RULES, _padded_one_more, "one more", PADDING, PADDING),
     "padding neutral": lambda: dictionary(
-        "padding neutral", pad.NEUTRAL, lambda key, value: _NEUTRAL[value], "another", PADDING, PADDING
+        "padding neutral", reduction_ops.NEUTRAL, lambda key, value: _NEUTRAL[value], "another", PADDING, PADDING
     ),
+    "padding neutral of ops": lambda: attribute(
+        "padding neutral of ops", "neutral", lambda value: _NEUTRAL.get(value, 0.0), PADDING
+    ),
+    "work of ops": lambda: attribute("work of ops", "work", _one_operation_more, always(Tests("core/ir/test_costs.py"))),
     "padding code": lambda: code("padding code", pad, PADDING),
-    "tiling": lambda: dictionary("tiling", tiling.RULES, _other_dimension, "another dimension", TILING, TILING),
-    "tiling code": lambda: code("tiling code", tiling, TILING),
+    "axes": lambda: dictionary("axes", axes.ROWS, _other_dimension, "another dimension", AXES, AXES),
+    "axes code": lambda: code("axes code", axes, AXES),
     "storage": lambda: code("storage", storage, STORAGE, both_ways=True),
     "verifier": lambda: code("verifier", verify, VERIFIER),
     "rules": lambda: _rules(_rule_tests, _fewer_tests),

@@ -23,11 +23,16 @@ from tempo_core.ir import ops
 from tempo_core.prices import LEAST_LENGTH_TO_REDUCE_TWICE, MOST_BYTES_TO_SELECT, SHORTEST_SCAN_IN_BLOCKS
 from tempo_core.symbolic.condition import Bool
 
+
+def _of_lax(fn: str) -> Callable[..., Array]:
+    return lambda xp, x: getattr(lax, fn)(x)
+
+
 UNARY = {
+    **{fn: _of_lax(fn) for fn in ops.UNARY if hasattr(lax, fn)},
     **shared.UNARY,
-    "erf": lambda xp, x: lax.erf(x),
-    "rsqrt": lambda xp, x: lax.rsqrt(x),
-    "sigmoid": lambda xp, x: lax.logistic(x),
+    "rsqrt": _of_lax("rsqrt"),
+    "sigmoid": _of_lax("logistic"),
 }
 
 

@@ -12,9 +12,14 @@ from tempo_core.backends import shared
 from tempo_core.backends.base import Array, Backend, Seed, Setting, StepValues, host_udf, numpy_dtype, traced_udf
 from tempo_core.ir import ops
 
-_erf = np.frompyfunc(math.erf, 1, 1)
 
-UNARY = {**shared.UNARY, "erf": lambda xp, x: np.asarray(_erf(x.astype(np.float64))).astype(x.dtype)}
+def _of_python(fn: str) -> Callable[..., Array]:
+    """A function of Python's, for each number in float64."""
+    function = np.frompyfunc(getattr(math, fn), 1, 1)
+    return lambda xp, x: np.asarray(function(x.astype(np.float64))).astype(x.dtype)
+
+
+UNARY = {**{fn: _of_python(fn) for fn in ops.UNARY if hasattr(math, fn)}, **shared.UNARY}
 
 
 def cast(at: Setting, op: ops.Cast, x: Array) -> Array:

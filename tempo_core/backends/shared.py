@@ -98,63 +98,31 @@ def _quotient(name: str) -> Callable[[Any, Array, Array], Array]:
     return function
 
 
-UNARY: Mapping[str, Callable[[Any, Array], Array]] = {
-    "neg": lambda xp, x: xp.negative(x),
-    "abs": lambda xp, x: xp.abs(x),
-    "sign": lambda xp, x: xp.sign(x),
-    "exp": lambda xp, x: xp.exp(x),
-    "expm1": lambda xp, x: xp.expm1(x),
-    "log": lambda xp, x: xp.log(x),
-    "log1p": lambda xp, x: xp.log1p(x),
-    "sqrt": lambda xp, x: xp.sqrt(x),
-    "rsqrt": lambda xp, x: xp.reciprocal(xp.sqrt(x)),
-    "sin": lambda xp, x: xp.sin(x),
-    "cos": lambda xp, x: xp.cos(x),
-    "tan": lambda xp, x: xp.tan(x),
-    "asin": lambda xp, x: xp.arcsin(x),
-    "acos": lambda xp, x: xp.arccos(x),
-    "atan": lambda xp, x: xp.arctan(x),
-    "sinh": lambda xp, x: xp.sinh(x),
-    "cosh": lambda xp, x: xp.cosh(x),
-    "tanh": lambda xp, x: xp.tanh(x),
-    "asinh": lambda xp, x: xp.arcsinh(x),
-    "acosh": lambda xp, x: xp.arccosh(x),
-    "atanh": lambda xp, x: xp.arctanh(x),
-    "sigmoid": _sigmoid,
-    "floor": lambda xp, x: xp.floor(x),
-    "ceil": lambda xp, x: xp.ceil(x),
-    "round": lambda xp, x: xp.rint(x),  # half to even
-    "trunc": lambda xp, x: xp.trunc(x),
-    "not": lambda xp, x: xp.logical_not(x),
-    "isfinite": lambda xp, x: xp.isfinite(x),
-    "isnan": lambda xp, x: xp.isnan(x),
-}  # each backend has its own "erf"
+def _of_numpy(functions: Mapping[str, ops.Function]) -> dict[str, Callable[..., Array]]:
+    """The functions that NumPy and `jax.numpy` have. A backend has further ones of its own."""
 
-BINARY: Mapping[str, Callable[[Any, Array, Array], Array]] = {
-    "add": lambda xp, x, y: xp.add(x, y),
-    "sub": lambda xp, x, y: xp.subtract(x, y),
-    "mul": lambda xp, x, y: xp.multiply(x, y),
-    "div": lambda xp, x, y: xp.divide(x, y),
+    def by_name(name: str) -> Callable[..., Array]:
+        return lambda xp, *operands: getattr(xp, name)(*operands)
+
+    names = {fn: row.numpy or fn for fn, row in functions.items()}
+    return {fn: by_name(name) for fn, name in names.items() if hasattr(np, name)}
+
+
+UNARY: Mapping[str, Callable[..., Array]] = {
+    **_of_numpy(ops.UNARY),
+    "rsqrt": lambda xp, x: xp.reciprocal(xp.sqrt(x)),
+    "sigmoid": _sigmoid,
+}
+
+BINARY: Mapping[str, Callable[..., Array]] = {
+    **_of_numpy(ops.BINARY),
     "pow": _power,
-    "atan2": lambda xp, x, y: xp.arctan2(x, y),
     "logaddexp": _log_of_exponentials,
-    "maximum": lambda xp, x, y: xp.maximum(x, y),
-    "minimum": lambda xp, x, y: xp.minimum(x, y),
     "floordiv": _quotient("floor_divide"),
     "mod": _quotient("mod"),
-    "and": lambda xp, x, y: xp.bitwise_and(x, y),  # for bool, these are the logical functions
-    "or": lambda xp, x, y: xp.bitwise_or(x, y),
-    "xor": lambda xp, x, y: xp.bitwise_xor(x, y),
 }
 
-COMPARE: Mapping[str, Callable[[Any, Array, Array], Array]] = {
-    "eq": lambda xp, x, y: xp.equal(x, y),
-    "ne": lambda xp, x, y: xp.not_equal(x, y),
-    "lt": lambda xp, x, y: xp.less(x, y),
-    "le": lambda xp, x, y: xp.less_equal(x, y),
-    "gt": lambda xp, x, y: xp.greater(x, y),
-    "ge": lambda xp, x, y: xp.greater_equal(x, y),
-}
+COMPARE: Mapping[str, Callable[..., Array]] = _of_numpy(ops.COMPARE)
 
 
 def elementwise(table: Mapping[str, Callable[..., Array]]) -> Kernel:

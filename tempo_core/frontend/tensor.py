@@ -6,13 +6,11 @@ with tensors, and so stand above this file.
 
 from __future__ import annotations
 
-import difflib
 import functools
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, Union, overload
+from typing import Any, TypeAlias, TypeVar, Union
 
 import numpy as np
 
@@ -21,22 +19,22 @@ from tempo_core.errors import (
     ContextError,
     GradientError,
     IndexingError,
-    MissingAttributeError,
     SymbolicValueError,
     user_location,
 )
 from tempo_core.frontend.aliases import Array, ArrayLike, Axes, Key, Shape, Slice, SupportsArray
 from tempo_core.frontend.arguments import Call, name_annotation
+from tempo_core.frontend.array_uses import ArrayUses
 from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.base_context import BaseContext
+from tempo_core.frontend.expressions import Expression
 from tempo_core.ir.graph import Edge, Node, compose
 from tempo_core.ir.ops import Identity, Op
-from tempo_core.symbolic.condition import TRUE, Bool, Comparison, conjunction
+from tempo_core.symbolic.condition import TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, identity, step_order
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol, maximum, minimum
 from tempo_core.symbolic.limits import UpTo
 
-Number = float | np.generic | Array  # that is not whole: it makes a tensor of a step, `t * 0.5`
 F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS: dict[str, Callable[..., Any]] = {}  # by name: they compute the methods and operators of tensors
 
@@ -68,7 +66,20 @@ def method(declared: F) -> F:
     return method_of(declared.__name__)(declared)
 
 
-class Tensor(BaseTensor):
+def operator_of(name: str, mirrored: bool = False) -> Callable[[F], F]:
+    """Decorator of an operator that the function `name` computes; a `mirrored` one is for a tensor on the right."""
+
+    def decorator(declared: F) -> F:
+        @functools.wraps(declared)
+        def method(self: Tensor, other: Value) -> Tensor:
+            return FUNCTIONS[name](other, self) if mirrored else FUNCTIONS[name](self, other)
+
+        return method  # type: ignore[return-value]
+
+    return decorator
+
+
+class Tensor(BaseTensor, ArrayUses):
     """A recurrent tensor: a value of type `dtype[shape]` at every point of its `domain`.
 
     Indexing with `[]` indexes the steps of the domain, in order: points (`t - 1`, `0`), slices (`t:T`), conditions
@@ -480,89 +491,62 @@ class Tensor(BaseTensor):
 
     # -- operators -------------------------------------------------------------------------------------------------------
 
-    def __add__(self, other: Value) -> Tensor:
-        return FUNCTIONS["add"](self, other)
-
-    def __radd__(self, other: Value) -> Tensor:
-        return FUNCTIONS["add"](other, self)
-
-    def __sub__(self, other: Value) -> Tensor:
-        return FUNCTIONS["sub"](self, other)
-
-    def __rsub__(self, other: Value) -> Tensor:
-        return FUNCTIONS["sub"](other, self)
-
-    def __mul__(self, other: Value) -> Tensor:
-        return FUNCTIONS["mul"](self, other)
-
-    def __rmul__(self, other: Value) -> Tensor:
-        return FUNCTIONS["mul"](other, self)
-
-    def __truediv__(self, other: Value) -> Tensor:
-        return FUNCTIONS["div"](self, other)
-
-    def __rtruediv__(self, other: Value) -> Tensor:
-        return FUNCTIONS["div"](other, self)
-
-    def __floordiv__(self, other: Value) -> Tensor:
-        return FUNCTIONS["floordiv"](self, other)
-
-    def __rfloordiv__(self, other: Value) -> Tensor:
-        return FUNCTIONS["floordiv"](other, self)
-
-    def __mod__(self, other: Value) -> Tensor:
-        return FUNCTIONS["mod"](self, other)
-
-    def __rmod__(self, other: Value) -> Tensor:
-        return FUNCTIONS["mod"](other, self)
-
-    def __pow__(self, other: Value) -> Tensor:
-        return FUNCTIONS["power"](self, other)
-
-    def __rpow__(self, other: Value) -> Tensor:
-        return FUNCTIONS["power"](other, self)
-
-    def __matmul__(self, other: Value) -> Tensor:
-        return FUNCTIONS["matmul"](self, other)
-
-    def __rmatmul__(self, other: Value) -> Tensor:
-        return FUNCTIONS["matmul"](other, self)
-
-    def __and__(self, other: Value) -> Tensor:
-        return FUNCTIONS["bitwise_and"](self, other)
-
-    def __rand__(self, other: Value) -> Tensor:
-        return FUNCTIONS["bitwise_and"](other, self)
-
-    def __or__(self, other: Value) -> Tensor:
-        return FUNCTIONS["bitwise_or"](self, other)
-
-    def __ror__(self, other: Value) -> Tensor:
-        return FUNCTIONS["bitwise_or"](other, self)
-
-    def __xor__(self, other: Value) -> Tensor:
-        return FUNCTIONS["bitwise_xor"](self, other)
-
-    def __rxor__(self, other: Value) -> Tensor:
-        return FUNCTIONS["bitwise_xor"](other, self)
-
-    def __lt__(self, other: Value) -> Tensor:
-        return FUNCTIONS["less"](self, other)
-
-    def __le__(self, other: Value) -> Tensor:
-        return FUNCTIONS["less_equal"](self, other)
-
-    def __gt__(self, other: Value) -> Tensor:
-        return FUNCTIONS["greater"](self, other)
-
-    def __ge__(self, other: Value) -> Tensor:
-        return FUNCTIONS["greater_equal"](self, other)
-
-    def __eq__(self, other: Value) -> Tensor:  # type: ignore[override]
-        return FUNCTIONS["equal"](self, other)
-
-    def __ne__(self, other: Value) -> Tensor:  # type: ignore[override]
-        return FUNCTIONS["not_equal"](self, other)
+    @operator_of("add")
+    def __add__(self, other: Value) -> Tensor: ...
+    @operator_of("add", mirrored=True)
+    def __radd__(self, other: Value) -> Tensor: ...
+    @operator_of("sub")
+    def __sub__(self, other: Value) -> Tensor: ...
+    @operator_of("sub", mirrored=True)
+    def __rsub__(self, other: Value) -> Tensor: ...
+    @operator_of("mul")
+    def __mul__(self, other: Value) -> Tensor: ...
+    @operator_of("mul", mirrored=True)
+    def __rmul__(self, other: Value) -> Tensor: ...
+    @operator_of("div")
+    def __truediv__(self, other: Value) -> Tensor: ...
+    @operator_of("div", mirrored=True)
+    def __rtruediv__(self, other: Value) -> Tensor: ...
+    @operator_of("floordiv")
+    def __floordiv__(self, other: Value) -> Tensor: ...
+    @operator_of("floordiv", mirrored=True)
+    def __rfloordiv__(self, other: Value) -> Tensor: ...
+    @operator_of("mod")
+    def __mod__(self, other: Value) -> Tensor: ...
+    @operator_of("mod", mirrored=True)
+    def __rmod__(self, other: Value) -> Tensor: ...
+    @operator_of("power")
+    def __pow__(self, other: Value) -> Tensor: ...
+    @operator_of("power", mirrored=True)
+    def __rpow__(self, other: Value) -> Tensor: ...
+    @operator_of("matmul")
+    def __matmul__(self, other: Value) -> Tensor: ...
+    @operator_of("matmul", mirrored=True)
+    def __rmatmul__(self, other: Value) -> Tensor: ...
+    @operator_of("bitwise_and")
+    def __and__(self, other: Value) -> Tensor: ...
+    @operator_of("bitwise_and", mirrored=True)
+    def __rand__(self, other: Value) -> Tensor: ...
+    @operator_of("bitwise_or")
+    def __or__(self, other: Value) -> Tensor: ...
+    @operator_of("bitwise_or", mirrored=True)
+    def __ror__(self, other: Value) -> Tensor: ...
+    @operator_of("bitwise_xor")
+    def __xor__(self, other: Value) -> Tensor: ...
+    @operator_of("bitwise_xor", mirrored=True)
+    def __rxor__(self, other: Value) -> Tensor: ...
+    @operator_of("less")
+    def __lt__(self, other: Value) -> Tensor: ...
+    @operator_of("less_equal")
+    def __le__(self, other: Value) -> Tensor: ...
+    @operator_of("greater")
+    def __gt__(self, other: Value) -> Tensor: ...
+    @operator_of("greater_equal")
+    def __ge__(self, other: Value) -> Tensor: ...
+    @operator_of("equal")
+    def __eq__(self, other: Value) -> Tensor: ...  # type: ignore[override]
+    @operator_of("not_equal")
+    def __ne__(self, other: Value) -> Tensor: ...  # type: ignore[override]
 
     def __hash__(self) -> int:
         return id(self)
@@ -579,59 +563,12 @@ class Tensor(BaseTensor):
     def __pos__(self) -> Tensor:
         return self
 
-    # -- errors for uses as an array -------------------------------------------------------------------------------------
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            near = difflib.get_close_matches(name, [n for n in dir(type(self)) if not n.startswith("_")], 1)
-            hint = _ELSEWHERE.get(name) or (f"did you mean .{near[0]}?" if near else "docs/language.md lists what tensors have")
-            raise MissingAttributeError(f"{self!r} has no attribute `{name}`", hint=hint)
-
-    def _value(self, *_: object, **__: object) -> NoReturn:
-        raise SymbolicValueError(
-            f"{self!r} has no value while the program is built",
-            hint="to pass values to your own function: tp.udf, tp.sink. To get its values, run the program: ctx.run({T: 10}, outputs=[x])",
-        )
-
-    if not TYPE_CHECKING:  # for type checkers, a tensor is not a number, not an array, and not iterable
-        __array__ = __float__ = __int__ = __index__ = __complex__ = _value
-
-        def __iter__(self) -> NoReturn:
-            raise SymbolicValueError(
-                f"cannot iterate over {self!r}",
-                hint="to read one timestep: x[0]. To read one element of a dimension: x.index(0, i)",
-            )
-
-        def __len__(self) -> NoReturn:
-            raise SymbolicValueError(f"the length of {self!r} may be symbolic", hint="read the size of a dimension: x.shape[0]")
-
     def __array_ufunc__(self, ufunc: np.ufunc, how: str, *inputs: Any, **keywords: Any) -> Tensor:
         """Operators with an array on the left, such as `array + x`. Other functions of NumPy raise an ArgumentError."""
-        operator = _OPERATORS.get(ufunc.__name__)
-        if how == "__call__" and operator is not None and not keywords and len(inputs) == 2:
-            left, right = inputs
-            if isinstance(left, Tensor):
-                return getattr(left, f"__{operator}__")(right)
-            return getattr(right, f"__{_MIRRORED.get(operator, 'r' + operator)}__")(left)
+        function = _FUNCTION_OF_UFUNC.get(ufunc.__name__)
+        if how == "__call__" and function is not None and not keywords and len(inputs) == 2:
+            return FUNCTIONS[function](*inputs)
         raise self._refusal(ufunc.__name__)
-
-    def __array_function__(self, function: Any, *_: object) -> NoReturn:
-        raise self._refusal(function.__name__)
-
-    def _refusal(self, function: str) -> ArgumentError:
-        return ArgumentError(
-            f"np.{function} takes arrays, not {self!r}",
-            hint=f"use the function of Tempo: tp.{_TEMPO_NAMES.get(function, function)}(x)",
-        )
-
-    def __bool__(self) -> NoReturn:
-        raise SymbolicValueError(
-            f"{self!r} has no truth value while the program is built",
-            hint="to choose by value: tp.where(x > 0, a, b). To choose by timestep: x[t > 0]",
-        )
 
 
 class Spatial:
@@ -686,168 +623,11 @@ def view(context: BaseContext, edge: Edge, condition: Bool = TRUE) -> Tensor:
     return Tensor(context, edge, condition)
 
 
-class UserExpr(Expr):
-    """An expression that a user holds. A dict does not distinguish it from its plain expression.
-
-    `t == 0` has two meanings. A user asks "at which points is t zero?": `if t == 0:` would never hold while a program is built,
-    without a warning. The compiler's dicts, tuples and dataclasses ask "are these the same expression?". The class of the operands
-    tells the two apart: a context gives its user `UserExpr`s, arithmetic on them gives `UserExpr`s again, and `Expr.of` turns them
-    into plain expressions for the compiler, which are compared by their structure. Dicts work for both: equal expressions have
-    equal hashes, and different expressions have different hashes, so a dict compares only equal expressions.
-    """
-
-    def __init__(self, expr: Expr):
-        super().__init__(expr.terms)
-        object.__setattr__(self, "_plain", expr.plain)
-
-    @property
-    def plain(self) -> Expr:
-        return self._plain  # type: ignore[attr-defined]
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def _with(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
-        """The operation on plain expressions, and its result as the user's."""
-        return of_user(operation(self.plain, other.plain if isinstance(other, Expr) else other))
-
-    # -- arithmetic: with a number that is not whole, or a tensor, it gives a tensor -----------------------------------------
-
-    @overload  # type: ignore[override]
-    def __add__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __add__(self, other: Number) -> Tensor: ...
-    def __add__(self, other: Any) -> Any:
-        return self._with(other, operator.add)
-
-    @overload
-    def __radd__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __radd__(self, other: Number) -> Tensor: ...
-    def __radd__(self, other: Any) -> Any:
-        return self._with(other, _swapped(operator.add))
-
-    @overload  # type: ignore[override]
-    def __sub__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __sub__(self, other: Number) -> Tensor: ...
-    def __sub__(self, other: Any) -> Any:
-        return self._with(other, operator.sub)
-
-    @overload
-    def __rsub__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __rsub__(self, other: Number) -> Tensor: ...
-    def __rsub__(self, other: Any) -> Any:
-        return self._with(other, _swapped(operator.sub))
-
-    @overload  # type: ignore[override]
-    def __mul__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __mul__(self, other: Number) -> Tensor: ...
-    def __mul__(self, other: Any) -> Any:
-        return self._with(other, operator.mul)
-
-    @overload
-    def __rmul__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __rmul__(self, other: Number) -> Tensor: ...
-    def __rmul__(self, other: Any) -> Any:
-        return self._with(other, _swapped(operator.mul))
-
-    @overload  # type: ignore[override]
-    def __floordiv__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __floordiv__(self, other: Number) -> Tensor: ...
-    def __floordiv__(self, other: Any) -> Any:
-        return self._with(other, operator.floordiv)
-
-    @overload  # type: ignore[override]
-    def __mod__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __mod__(self, other: Number) -> Tensor: ...
-    def __mod__(self, other: Any) -> Any:
-        return self._with(other, operator.mod)
-
-    def __rfloordiv__(self, other: IntoExpr) -> UserExpr:
-        return self._with(other, lambda a, b: b // a)
-
-    def __rmod__(self, other: IntoExpr) -> UserExpr:
-        return self._with(other, lambda a, b: b % a)
-
-    def __truediv__(self, other: object) -> Tensor:
-        return self._with(other, operator.truediv)
-
-    def __rtruediv__(self, other: object) -> Tensor:
-        return self._with(other, lambda a, b: b / a)
-
-    @overload  # type: ignore[override]
-    def __pow__(self, other: int) -> UserExpr: ...
-    @overload
-    def __pow__(self, other: Expr | Number) -> Tensor: ...
-    def __pow__(self, other: Any) -> Any:
-        return self._with(other, operator.pow)
-
-    def __rpow__(self, other: object) -> Tensor:
-        return self._with(other, lambda a, b: b**a)
-
-    def __pos__(self) -> UserExpr:
-        return self
-
-    def __neg__(self) -> UserExpr:
-        return UserExpr(-self.plain)
-
-    def __abs__(self) -> UserExpr:
-        return UserExpr(abs(self.plain))
-
-    # -- comparisons --------------------------------------------------------------------------------------------------
-
-    def __eq__(self, other: object) -> Bool:  # type: ignore[override]
-        return self._same(other, operator.eq)
-
-    def __ne__(self, other: object) -> Bool:  # type: ignore[override]
-        return self._same(other, operator.ne)
-
-    def _same(self, other: object, operation: Callable[[Any, Any], Any]) -> Any:
-        """`==` and `!=`. For two bare symbols the result has a truth value, so that `t in (i, t)` works."""
-        are_names = isinstance(other, Expr) and isinstance(self.single_atom, Symbol) and isinstance(other.single_atom, Symbol)
-        condition = operation(self.plain, other.plain if isinstance(other, Expr) else other)
-        return condition if are_names else of_user(condition)
-
-    @overload  # type: ignore[override]
-    def __lt__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __lt__(self, other: Number) -> Tensor: ...
-    def __lt__(self, other: Any) -> Any:
-        return self._with(other, operator.lt)
-
-    @overload  # type: ignore[override]
-    def __le__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __le__(self, other: Number) -> Tensor: ...
-    def __le__(self, other: Any) -> Any:
-        return self._with(other, operator.le)
-
-    @overload  # type: ignore[override]
-    def __gt__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __gt__(self, other: Number) -> Tensor: ...
-    def __gt__(self, other: Any) -> Any:
-        return self._with(other, operator.gt)
-
-    @overload  # type: ignore[override]
-    def __ge__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __ge__(self, other: Number) -> Tensor: ...
-    def __ge__(self, other: Any) -> Any:
-        return self._with(other, operator.ge)
+class UserExpr(Expression["Tensor"]):
+    """An expression that a user holds. A dict does not distinguish it from its plain expression."""
 
 
-def of_user(value: Any) -> Any:
-    """An expression or a comparison in the user's form; any other value as it is."""
-    if isinstance(value, Expr):
-        return value if isinstance(value, UserExpr) else UserExpr(value)
-    return replace(value, is_question=True) if isinstance(value, Comparison) else value
+of_user = UserExpr._of_user
 
 
 def user_minimum(*values: IntoExpr) -> UserExpr:
@@ -880,10 +660,6 @@ def _plain(value: object) -> object:
     return value.plain if isinstance(value, Expr) else value
 
 
-def _swapped(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda a, b: operation(b, a)
-
-
 # -- types of arguments -----------------------------------------------------------------------------------------------
 
 Value: TypeAlias = Union[Tensor, Expr, Bool, ArrayLike]
@@ -909,20 +685,8 @@ def _as_key(index: Index) -> Expr | slice[Expr, Expr, int]:
     return index.expr if isinstance(index, Point) else slice(index.start, index.stop, index.stride)
 
 
-_OPERATORS = {
-    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "truediv", "true_divide": "truediv", "floor_divide": "floordiv",
-    "remainder": "mod", "power": "pow", "matmul": "matmul", "bitwise_and": "and", "bitwise_or": "or",
-    "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne",
-}  # fmt: skip
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}  # a < x is x > a
-_TEMPO_NAMES = {"absolute": "abs", "amax": "max", "amin": "min"}
-_RUN = "a tensor has values only in a run: ctx.run({T: 10}, outputs=[x])"
-_ELSEWHERE = {
-    "numpy": _RUN, "item": _RUN, "tolist": _RUN, "cpu": _RUN, "data": _RUN, "T": "write x.transpose()", "view": "write x.reshape(...)",
-    "permute": "write x.transpose(1, 0)", "unsqueeze": "write x.expand_dims(axis)", "size": "write x.shape", "dim": "write x.rank",
-    "to": "write x.astype(dtype)",
-    "float": 'write x.astype("float32")', "int": 'write x.astype("int32")',
-    "at": "write x.index_add(positions, updates) or x.scatter(positions, updates)",
-    "requires_grad": "mark an input: tp.input(..., requires_grad=True). For any other tensor: tp.grad(loss, [x])",
-    "clone": "a tensor never changes, so a copy is not needed: y = x", "copy": "a tensor never changes, so a copy is not needed: y = x",
+_FUNCTION_OF_UFUNC = {
+    "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "floor_divide": "floordiv", "remainder": "mod",
+    **{name: name for name in ("add", "power", "matmul", "bitwise_and", "bitwise_or", "equal", "not_equal")},
+    **{name: name for name in ("less", "less_equal", "greater", "greater_equal")},
 }  # fmt: skip

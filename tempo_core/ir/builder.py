@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ops import Binary, Broadcast, Constant, Eval, Iota, Op, Where
+from tempo_core.ir.ops import NEUTRAL as NEUTRAL
+from tempo_core.ir.ops import Binary, Broadcast, Constant, Eval, Iota, Merge, Op, Where
 from tempo_core.ir.types import TensorType, is_float
-from tempo_core.symbolic.domain import Domain, identity
-from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.condition import equal
+from tempo_core.symbolic.domain import Domain, Point, identity
+from tempo_core.symbolic.expr import Expr, Symbol
 
-# By reducing function: the element that changes no result (`literal` explains the words).
-NEUTRAL: dict[str, float | str] = {"sum": 0.0, "prod": 1.0, "max": "lowest", "min": "highest", "any": 0.0, "all": 1.0}
 # By reducing function: the function of two elements that it repeats.
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 
@@ -49,11 +50,25 @@ def positions(build: Builder, start: Expr, size: Expr, stride: int = 1) -> Edge:
     return build.add(Binary("add"), offsets, build.add(Broadcast((size,), ()), build.add(Eval(start))))
 
 
-def zeros_outside(build: Builder, value: Edge, inside: Edge, axes: tuple[int, ...]) -> Edge:
-    """`value` where `inside` holds, zeros elsewhere. `inside` is a boolean tensor over `axes` of the value."""
+def zeros_outside(build: Builder, value: Edge, inside: Edge, axes: tuple[int, ...], outside: float | str = 0.0) -> Edge:
+    """`value` where `inside` holds, zeros (or the literal `outside`) elsewhere. `inside` is a boolean tensor over `axes` of the value."""
     type = build.type(value)
-    zero = build.add(Broadcast(type.shape, ()), literal(build, type.dtype, 0.0))
+    zero = build.add(Broadcast(type.shape, ()), literal(build, type.dtype, outside))
     return build.add(Where(), build.add(Broadcast(type.shape, axes), inside), value, zero)
+
+
+def accumulated(
+    build: Builder, fn: str, start: Edge, each: Edge, step: Symbol, first: Expr, backwards: bool = False, name: str = ""
+) -> Edge:
+    """The reduction of the values of all points from `first` on up to each point: a recurrence along a step that begins with `start`."""
+    domain, t = build.domain or build.like.domain, step.expr
+    merge = build.graph.add(Merge(build.type(each)), domain=domain, name=name, where=build.like.where)
+    total = build.add(Binary(COMBINE[fn]), Edge(merge.id, identity(domain)), each)
+    before = tuple(Point(t + (1 if backwards else -1) if s == step else s.expr) for s in domain.steps)
+    later = t <= first - 1 if backwards else t >= first + 1
+    branches = replace(start, condition=equal(t, first)), replace(total, index=before, condition=later)
+    build.graph.put(replace(merge, inputs=branches))
+    return total
 
 
 def repeated(value: Edge, shape: tuple[Expr, ...], build: Builder) -> Edge:
@@ -62,12 +77,14 @@ def repeated(value: Edge, shape: tuple[Expr, ...], build: Builder) -> Edge:
 
 
 def literal(build: Builder, dtype: str, value: float | str) -> Edge:
-    """A scalar constant of a dtype; "lowest" and "highest" are the neutral elements of max and min."""
+    """A scalar constant of a dtype; "lowest" and "highest" are the neutral elements of max and min, and "last" that of sorting."""
     return build.add(constant_op(dtype, value))
 
 
 def constant_op(dtype: str, value: float | str) -> Constant:
-    """The op of a scalar constant; "lowest" and "highest" as in `literal`."""
+    """The op of a scalar constant; "lowest", "highest" and "last" as in `literal`."""
+    if value == "last":  # after infinite numbers, and after NaN, which sorts behind them
+        value = math.nan if is_float(dtype) else "highest"
     if value in ("lowest", "highest"):
         if dtype == "bool":
             element: Any = value == "highest"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -101,6 +101,10 @@ class Nest:
     def vertices(self) -> list[Vertex]:
         return [v for part in self.parts for v in (part.vertices if isinstance(part, Nest) else (part,))]
 
+    @property
+    def nodes(self) -> set[int]:
+        return {vertex.node for vertex in self.vertices}
+
     def nests(self) -> Iterator[Nest]:
         """This nest and all inside it."""
         yield self
@@ -120,6 +124,18 @@ def loop_nest(graph: Graph, steps: Sequence[Symbol], joined: frozenset[int] = fr
     if nest is None:
         nest = dependences.nests[key] = _nested(dependences.reads, dependences.components, dependences.arcs, key)
     return nest
+
+
+def cycles(graph: Graph, *steps: Symbol, joined: frozenset[int] = frozenset()) -> list[Nest]:
+    """The cycles of dependences that loops over all other steps leave: loops over `steps` must follow them."""
+    nest = loop_nest(graph, [s for s in graph.order if s not in steps], joined)
+    return [inner for inner in nest.nests() if inner.cyclic]
+
+
+def cycle_sign(graph: Graph, cycle: Nest, step: Symbol) -> str:
+    """Whether all dependences of a cycle go from earlier points of a step ("<"), or from later ones (">"); "" if there are both."""
+    signs = {direction_of(graph, arc, step) for arc in cycle.arcs}
+    return next((sign for sign in "<>" if signs <= {"=", sign, f"{sign}="}), "")
 
 
 @dataclass(eq=False)
@@ -226,7 +242,7 @@ def _dependences(graph: Graph, joined: frozenset[int]) -> _Dependences:
     """The dependences of a graph. The graph and its copies keep them until a node is another object."""
     nodes = tuple(graph.nodes.values())
     kept: _Dependences | None = graph.facts.get(joined)
-    if kept is not None and _same(kept.nodes, nodes):
+    if kept is not None and same_objects(kept.nodes, nodes):
         return kept
     reads = {node.id: _reads(graph, node) for node in nodes}
     vertices = [vertex for node in nodes for vertex in ([Vertex(node.id)] if node.id in joined else vertices_of(node))]
@@ -241,13 +257,13 @@ def _reads(graph: Graph, node: Node) -> _Reads:
     """What a node reads. The graph and its copies keep it until the node or one of its sources is another object."""
     kept: _Reads | None = graph.facts.get(node.id)
     nodes = (node, *[graph.nodes[edge.source] for edge in node.inputs])
-    if kept is not None and _same(kept.nodes, nodes):
+    if kept is not None and same_objects(kept.nodes, nodes):
         return kept
     reads = graph.facts[node.id] = _Reads(nodes, list(_arcs(graph, node)))
     return reads
 
 
-def _same(some: tuple[Node, ...], others: tuple[Node, ...]) -> bool:
+def same_objects(some: Sequence[Node | None], others: Sequence[Node | None]) -> bool:
     """Whether two tuples hold the same objects. Equal nodes would do, but take time to compare."""
     return len(some) == len(others) and all(map(operator.is_, some, others))
 
@@ -292,7 +308,7 @@ def innermost_steps(graph: Graph) -> dict[int, Symbol]:
     steps: dict[int, Symbol] = {}
     for inner in loop_nest(graph, graph.order).nests():  # from the outside in
         if inner.step is not None:
-            steps.update((vertex.node, inner.step) for vertex in inner.vertices)
+            steps.update(dict.fromkeys(inner.nodes, inner.step))
     return steps
 
 
@@ -301,8 +317,7 @@ def innermost_nests(graph: Graph) -> dict[int, frozenset[int]]:
     nests: dict[int, frozenset[int]] = {}
     for inner in loop_nest(graph, graph.order).nests():
         if inner.step is not None:
-            nodes = frozenset(vertex.node for vertex in inner.vertices)
-            nests.update(dict.fromkeys(nodes, nodes))
+            nests.update(dict.fromkeys(inner.nodes, frozenset(inner.nodes)))
     return nests
 
 
@@ -428,10 +443,21 @@ def forward_order(graph: Graph) -> list[int]:
 
 def feeding(graph: Graph, nodes: Sequence[Node]) -> frozenset[int]:
     """The nodes that some nodes depend on, directly or through others."""
-    stack, deciding = [node.id for node in nodes], set()
-    while stack:
-        for edge in graph[stack.pop()].inputs:
-            if edge.source not in deciding:
-                deciding.add(edge.source)
-                stack.append(edge.source)
-    return frozenset(deciding)
+    return frozenset(ancestors(graph, [edge.source for node in nodes for edge in node.inputs]))
+
+
+def ancestors(graph: Graph, starts: Iterable[int]) -> set[int]:
+    """Some nodes, and all on which they depend."""
+    return reached(starts, lambda node_id: [edge.source for edge in graph[node_id].inputs])
+
+
+def reached(starts: Iterable[V], following: Callable[[V], Iterable[V]]) -> set[V]:
+    """The starts, and all that follows from them."""
+    waiting = list(starts)
+    seen = set(waiting)
+    while waiting:
+        for each in following(waiting.pop()):
+            if each not in seen:
+                seen.add(each)
+                waiting.append(each)
+    return seen

@@ -9,6 +9,7 @@ from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 from tempo_core.symbolic.lazy import lazy
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
+ROUNDED_ONCE = ("bfloat16", "float16")  # sums and products of these are computed in float32
 INTEGERS = ("int8", "uint8", "int32", "uint32", "int64")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 ITEM_SIZE = {

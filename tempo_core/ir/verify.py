@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tempo_core.errors import TempoError
+from tempo_core.ir.dependence import same_objects
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.graph_text import edge_text
 from tempo_core.ir.ops import Dataflow, Dataflowed, Input, Merge, Output
@@ -36,11 +36,11 @@ def verify(graph: Graph, *, static: bool = False, after: str = "", verified: Ver
     bounds = set(graph.bounds())
     verified = {} if verified is None else verified
     nodes = tuple(graph.nodes.values())
-    if _same(nodes, verified.get(_ALL, ())):
+    if same_objects(nodes, verified.get(_ALL, ())):
         return
     for node_id, node in graph.nodes.items():
         parts = (node, *(graph.nodes.get(edge.source) for edge in node.inputs))
-        if _same(parts, verified.get(node_id, ())):
+        if same_objects(parts, verified.get(node_id, ())):
             continue
         fault = _Checks(fail, graph, node, bounds, static)
         if node.id != node_id:
@@ -63,7 +63,7 @@ def verify_cycles(graph: Graph, *, after: str = "", verified: Verified | None = 
     """Raise `InvalidGraphError` if a cycle does not go through a `Merge`: a pass may never end on such a graph."""
     verified = {} if verified is None else verified
     nodes = tuple(graph.nodes.values())
-    if not _same(nodes, verified.get(_ALL, ())):
+    if not same_objects(nodes, verified.get(_ALL, ())):
         _check_cycles(graph, _failure(after))
         verified[_ALL] = nodes
 
@@ -82,11 +82,6 @@ def _failure(after: str) -> Callable[[Node, str], None]:
         )
 
     return fail
-
-
-def _same(some: tuple[Node | None, ...], others: tuple[Node | None, ...]) -> bool:
-    """Whether two tuples hold the same objects."""
-    return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from tempo_core.ir.dependence import forward_order
+from tempo_core.ir.dependence import ancestors, forward_order
 from tempo_core.ir.graph import Edge, Graph, Node, compose, is_identity
 from tempo_core.ir.ops import Merge
 from tempo_core.symbolic.condition import FALSE, Bool, conjunction
@@ -74,13 +74,7 @@ def _redirected(graph: Graph, edge: Edge, replacements: dict[int, Edge]) -> Edge
 
 def remove_dead(graph: Graph, roots: Iterable[Node] | None = None) -> Graph:
     """The graph of the nodes that `roots` need. By default the roots are outputs, sinks and stateful functions."""
-    stack = [n.id for n in (graph.roots() if roots is None else roots)]
-    alive = set(stack)
-    while stack:
-        for edge in graph[stack.pop()].inputs:
-            if edge.source not in alive:
-                alive.add(edge.source)
-                stack.append(edge.source)
+    alive = ancestors(graph, [n.id for n in (graph.roots() if roots is None else roots)])
     live = graph.copy()
     live.nodes = {i: n for i, n in graph.nodes.items() if i in alive}
     return live

@@ -14,7 +14,7 @@ from typing import Any
 import islpy as isl
 
 from tempo_core.errors import CausalityError, quoted
-from tempo_core.ir.dependence import feeding
+from tempo_core.ir.dependence import feeding, reached
 from tempo_core.ir.names.naming import head, names
 from tempo_core.schedule.constraints import Constraints, Read, Statement
 from tempo_core.schedule.nesting import has_strides, nested_times
@@ -252,13 +252,7 @@ def _closure(start: set[str], edges: list[tuple[str, str]]) -> set[str]:
     following: dict[str, list[str]] = {}
     for a, b in edges:
         following.setdefault(a, []).append(b)
-    reached, waiting = set(start), list(start)
-    while waiting:
-        for name in following.get(waiting.pop(), ()):
-            if name not in reached:
-                reached.add(name)
-                waiting.append(name)
-    return reached
+    return reached(start, lambda name: following.get(name, ()))
 
 
 def _distinct(constraints: Constraints, theta: dict[str, isl.Map]) -> Schedule:

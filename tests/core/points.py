@@ -1,12 +1,14 @@
-"""The special points of every smooth function, at which its value and first three derivatives are compared with JAX's.
+"""The table of functions of floats: JAX's function of the same meaning, the special points, the operand that the fuzzer draws.
 
-`SMOOTH` has a row for each public function of floats, with JAX's function of the same meaning and the function's special points: 0, ties,
-the ends of its domain, infinities, very large and very small numbers. A new function needs a row, or a reason in `NOT_SMOOTH`
-(`test_points.py` fails for a function without). If JAX is wrong at a point, the point has the right value and the reason.
+`SMOOTH` has a row for each public function of floats. At the special points (0, ties, the ends of the domain, infinities, very large and very
+small numbers) the value and the first three derivatives are compared with JAX's (`test_points.py`). If JAX is wrong at a point, the point
+has the right value and the reason. From the same row come the comparison over a step, compiled (`test_functions.py`), that of the kernels in every
+float dtype (`backends/test_elementwise.py`), and the programs of the fuzzer. A new function needs a row, or a reason in `NOT_SMOOTH`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 import tempo_core as tp
+from tempo_core.ir import ops
 
 INF, R2 = float("inf"), 2**0.5
 ANY = None  # an element of a derivative that is not compared
@@ -36,13 +39,30 @@ class Point:
 
 @dataclass(frozen=True)
 class Smooth:
-    """A function of one tensor or two, elementwise, or of vectors along the last axis; and JAX's function of the same meaning."""
+    """A function of one tensor or two, elementwise, or of vectors along the last axis; and JAX's function of the same meaning.
+
+    `of` is an operand from which a function of one number gives moderate numbers with moderate slopes, for all numbers `{x}`: for the fuzzer.
+    """
 
     name: str
     ours: Callable[..., tp.Tensor]
     jax: Callable[..., Any]
     points: tuple[Point, ...]
     vector: bool = False
+    of: str = "{x}"
+
+    @property
+    def operands(self) -> int:
+        return 1 if self.vector else len(self.points[0].at)
+
+    @functools.cached_property
+    def op(self) -> ops.Op | None:
+        """The op of an elementwise function that is one op."""
+        with tp.Context("t"):
+            operands = [tp.input(f"x{k}", ()) for k in range(self.operands)]
+            node = None if self.vector else self.ours(*operands).node
+        is_one = node is not None and [edge.source for edge in node.inputs] == [x.edge.source for x in operands]
+        return node.op if node is not None and is_one else None
 
 
 def at(*values: float, right: dict[int, Any] | None = None, why: str = "", nowhere: tuple[int, ...] = ()) -> Point:
@@ -106,15 +126,15 @@ ROWS: tuple[Smooth, ...] = (
         *ENDS),
     row("negative", tp.negative, jnp.negative, *USUAL, *ENDS),
     row("square", tp.square, jnp.square, *USUAL, *FAR, *ENDS),
-    row("reciprocal", tp.reciprocal, jnp.reciprocal, *USUAL, *FAR, *ENDS),
-    row("sqrt", tp.sqrt, jnp.sqrt, *each(0.0, 1.0, 4.0, 1e-10, 1e15, -1.0, INF)),
-    row("rsqrt", tp.rsqrt, jax.lax.rsqrt, *each(1.0, 4.0, 1e-5, 1e10, -1.0, 0.0, INF)),
+    row("reciprocal", tp.reciprocal, jnp.reciprocal, *USUAL, *FAR, *ENDS, of="{x} * {x} + 1"),
+    row("sqrt", tp.sqrt, jnp.sqrt, *each(0.0, 1.0, 4.0, 1e-10, 1e15, -1.0, INF), of="{x} * {x} + 1"),
+    row("rsqrt", tp.rsqrt, jax.lax.rsqrt, *each(1.0, 4.0, 1e-5, 1e10, -1.0, 0.0, INF), of="tp.square({x}) + 0.5"),
     row("sign", tp.sign, jnp.sign, *USUAL, *ENDS),
-    row("floor", tp.floor, jnp.floor, *USUAL, *ENDS),
-    row("ceil", tp.ceil, jnp.ceil, *USUAL, *ENDS),
-    row("round", tp.round, jnp.round, *USUAL, *each(0.5, 1.5, -0.5), *ENDS),
-    row("trunc", tp.trunc, jnp.trunc, *USUAL, *ENDS),
-    row("nan_to_num", tp.nan_to_num, jnp.nan_to_num, *USUAL, *FAR),
+    row("floor", tp.floor, jnp.floor, *USUAL, *ENDS, of="{x} * 1.7"),
+    row("ceil", tp.ceil, jnp.ceil, *USUAL, *ENDS, of="{x} * 1.3"),
+    row("round", tp.round, jnp.round, *USUAL, *each(0.5, 1.5, -0.5), *ENDS, of="{x} * 1.3"),
+    row("trunc", tp.trunc, jnp.trunc, *USUAL, *ENDS, of="{x} * 2"),
+    row("nan_to_num", tp.nan_to_num, jnp.nan_to_num, *USUAL, *FAR, of="{x} / {x}"),
     row("clip", lambda x: tp.clip(x, -1, 1), lambda x: jnp.clip(x, -1, 1), *USUAL, *ENDS),
     row("add", tp.add, jnp.add, *AROUND, at(INF, 1.0)),
     row("subtract", tp.subtract, jnp.subtract, *AROUND, at(INF, 1.0)),
@@ -149,13 +169,13 @@ ROWS: tuple[Smooth, ...] = (
         at(INF, INF, nowhere=(1, 2, 3))),
     row("where", lambda x, y: tp.where(x > y, x * x, y * y * y), lambda x, y: jnp.where(x > y, x * x, y * y * y), *AROUND),
     # -- exponentials -------------------------------------------------------------------------------------------------
-    row("exp", tp.exp, jnp.exp, *USUAL, *FAR, *ENDS),
-    row("exp2", tp.exp2, jnp.exp2, *USUAL, *FAR, *ENDS),
-    row("expm1", tp.expm1, jnp.expm1, *USUAL, *FAR, *ENDS),
-    row("log", tp.log, jnp.log, *each(0.0, 1.0, 0.5, 1e-10, 1e10, INF)),
-    row("log1p", tp.log1p, jnp.log1p, *each(0.0, -0.0, 1e-20, -1.0, -0.5, 3.0, 1e10, INF)),
-    row("log2", tp.log2, jnp.log2, *each(0.0, 1.0, 0.5, 1e-10, 1e10, INF)),
-    row("log10", tp.log10, jnp.log10, *each(0.0, 1.0, 0.5, 1e-10, 1e10, INF)),
+    row("exp", tp.exp, jnp.exp, *USUAL, *FAR, *ENDS, of="-{x} * {x}"),
+    row("exp2", tp.exp2, jnp.exp2, *USUAL, *FAR, *ENDS, of="tp.sin({x})"),
+    row("expm1", tp.expm1, jnp.expm1, *USUAL, *FAR, *ENDS, of="tp.tanh({x})"),
+    row("log", tp.log, jnp.log, *each(0.0, 1.0, 0.5, 1e-10, 1e10, INF), of="{x} * {x} + 0.5"),
+    row("log1p", tp.log1p, jnp.log1p, *each(0.0, -0.0, 1e-20, -1.0, -0.5, 3.0, 1e10, INF), of="{x} * {x}"),
+    row("log2", tp.log2, jnp.log2, *each(0.0, 1.0, 0.5, 1e-10, 1e10, INF), of="{x} * {x} + 1"),
+    row("log10", tp.log10, jnp.log10, *each(0.0, 1.0, 0.5, 1e-10, 1e10, INF), of="{x} * {x} + 0.5"),
     row("logaddexp", tp.logaddexp, jnp.logaddexp, *AROUND, at(100.0, -100.0), at(1e4, 1e4), at(-1e15, 1e15), at(-INF, 1.0),
         at(1.0, -INF), at(INF, -INF),
         at(INF, 1.0, right={1: (1, 0), **NIL_OF_TWO}, why=REPLACED), at(1.0, INF, right={1: (0, 1), **NIL_OF_TWO}, why=REPLACED),
@@ -164,22 +184,22 @@ ROWS: tuple[Smooth, ...] = (
     # -- trigonometry -------------------------------------------------------------------------------------------------
     row("sin", tp.sin, jnp.sin, *USUAL),
     row("cos", tp.cos, jnp.cos, *USUAL),
-    row("tan", tp.tan, jnp.tan, *USUAL),
-    row("arcsin", tp.arcsin, jnp.arcsin, *USUAL, *NEAR_ONE),
-    row("arccos", tp.arccos, jnp.arccos, *USUAL, *NEAR_ONE),
+    row("tan", tp.tan, jnp.tan, *USUAL, of="tp.tanh({x})"),
+    row("arcsin", tp.arcsin, jnp.arcsin, *USUAL, *NEAR_ONE, of="tp.tanh({x}) * 0.9"),
+    row("arccos", tp.arccos, jnp.arccos, *USUAL, *NEAR_ONE, of="tp.sin({x}) * 0.9"),
     row("arctan", tp.arctan, jnp.arctan, *USUAL, *FAR, *HUGE, *FLAT_ENDS),
     row("arctan2", tp.arctan2, jnp.arctan2, *AROUND[1:],
         at(0.0, 0.0, right={1: (0, 0), **NIL_OF_TWO}, why=ANGLE),
         at(1e15, 1e15), at(1e-12, 1e-12), at(0.0, -1.0), at(-0.0, -1.0), at(INF, 1.0, right={1: (0, 0), **NIL_OF_TWO}, why=VANISHES),
         at(1.0, INF, right={1: (0, 0), **NIL_OF_TWO}, why=VANISHES)),
-    row("sinh", tp.sinh, jnp.sinh, *USUAL, *FAR, *ENDS),
-    row("cosh", tp.cosh, jnp.cosh, *USUAL, *FAR, *ENDS),
+    row("sinh", tp.sinh, jnp.sinh, *USUAL, *FAR, *ENDS, of="tp.tanh({x})"),
+    row("cosh", tp.cosh, jnp.cosh, *USUAL, *FAR, *ENDS, of="tp.sin({x})"),
     row("tanh", tp.tanh, jnp.tanh, *USUAL, *FAR, *ENDS),
     row("arcsinh", tp.arcsinh, jnp.arcsinh, *USUAL, *FAR, *HUGE, *FLAT_ENDS),
     row("arccosh", tp.arccosh, jnp.arccosh, at(1.0, right={3: INF}, why="infinity less infinity in JAX"),
-        *each(1 + 2.0**-20, 1.5, 3.0, 1e10, 1e15), FLAT_ENDS[0]),
+        *each(1 + 2.0**-20, 1.5, 3.0, 1e10, 1e15), FLAT_ENDS[0], of="{x} * {x} + 1.5"),
     row("arctanh", tp.arctanh, jnp.arctanh, *each(0.0, -0.0, 0.3, -0.5, 1e-20), *NEAR_ONE, at(1.0, right={2: INF, 3: INF}, why=POLE),
-        at(-1.0, right={2: -INF, 3: INF}, why=POLE)),
+        at(-1.0, right={2: -INF, 3: INF}, why=POLE), of="tp.sin({x}) * 0.8"),
     # -- activations --------------------------------------------------------------------------------------------------
     row("relu", tp.relu, jax.nn.relu, *USUAL, *FAR, *ENDS),
     row("leaky_relu", tp.leaky_relu, jax.nn.leaky_relu, at(0.0, right={1: 0.01}, why=KINK), at(-0.0, right={1: 0.01}, why=KINK),
@@ -238,6 +258,9 @@ def _scanned(c: Any, b: Any) -> Any:
 
 
 SMOOTH: dict[str, Smooth] = {each_row.name: each_row for each_row in ROWS}
+OF_ONE_NUMBER = {
+    name: each_row for name, each_row in SMOOTH.items() if each_row.operands == 1 and not each_row.vector and name.isidentifier()
+}
 
 NOT_SMOOTH: dict[str, str] = {  # public functions without a row, and why
     **dict.fromkeys(

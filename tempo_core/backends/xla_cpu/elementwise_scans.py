@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -16,8 +16,11 @@ from jax import Array, lax
 from tempo_core.backends import shared
 from tempo_core.backends.base import Setting
 from tempo_core.ir import ops
-from tempo_core.ir.ranges.elements import ELEMENTWISE, without
+from tempo_core.ir.axes import ELEMENTWISE, sources, without
 from tempo_core.prices import LEAST_PIECES_TO_TRANSPOSE, NUMBERS_IN_A_CACHE_LINE, is_fast, pays_to_compute_in_scan
+from tempo_core.symbolic.expr import Expr
+
+_COMPUTED = (*ELEMENTWISE, ops.Broadcast, ops.Permute, ops.Slice, ops.Dot)
 
 Element = Callable[[Array], Array]  # the value at a position along a dimension
 Producers = dict[int, tuple[ops.Op, tuple[int, ...]]]  # by slot: what computed its value, of which slots
@@ -51,31 +54,20 @@ class Elements:
 
     def _computed(self, slot: int, axis: int) -> Element | None:
         """The elements, from those of operands; None if they are read from the array."""
-        op, sources = self.producers.get(slot, (None, ()))
-        if isinstance(op, ELEMENTWISE):
-            return self._apply(op, [self.of(source, axis) for source in sources])
-        if isinstance(op, ops.Broadcast):
-            inner = replace(op, shape=(*op.shape[:axis], *op.shape[axis + 1 :]), axes=without(op.axes, axis))
-            kept = self.of(sources[0], op.axes.index(axis)) if axis in op.axes else self._whole(sources[0])
-            return self._apply(inner, [kept])
-        if isinstance(op, ops.Permute):
-            return self._apply(ops.Permute(without(op.order, op.order[axis])), [self.of(sources[0], op.order[axis])])
+        op, operands = self.producers.get(slot, (None, ()))
         if isinstance(op, ops.Iota):
             return lambda position: jnp.asarray(position, jnp.int32)
-        if isinstance(op, ops.Slice) and op.stride == 1:
-            return self._of_slice(op, sources[0], axis)
-        if isinstance(op, ops.Pad) and axis == op.axis:
-            return self._shifted(sources[0], axis, self.at.value(-op.low))
-        if isinstance(op, ops.Dot) and not op.left_contract and axis < len(op.left_batch):
-            left, right = op.left_batch[axis], op.right_batch[axis]
-            inner_dot = ops.Dot((), (), without(op.left_batch, left), without(op.right_batch, right))
-            return self._apply(inner_dot, [self.of(sources[0], left), self.of(sources[1], right)])
-        return None
-
-    def _of_slice(self, op: ops.Slice, source: int, axis: int) -> Element:
-        if axis != op.axis:
-            return self._apply(replace(op, axis=op.axis - (axis < op.axis)), [self.of(source, axis)])
-        return self._shifted(source, axis, self.at.value(op.start))
+        if isinstance(op, (ops.Slice, ops.Pad)) and op.axis == axis and getattr(op, "stride", 1) == 1:
+            return self._shifted(operands[0], axis, self.at.value(op.start if isinstance(op, ops.Slice) else -op.low))
+        if not isinstance(op, _COMPUTED) or (isinstance(op, ops.Dot) and op.left_contract):
+            return None
+        array_shapes = [tuple(map(Expr.of, self.slots[each].shape)) for each in (*operands, slot)]
+        source = sources(op, array_shapes[:-1], array_shapes[-1])[axis]
+        if source is None or (isinstance(op, ops.Dot) and None in source):
+            return None
+        inner = [self._whole(each) if k is None else self.of(each, k) for each, k in zip(operands, source, strict=True)]
+        one = without(op, axis, source)
+        return None if one is None else self._apply(one, inner)
 
     def _shifted(self, source: int, axis: int, start: int | Array) -> Element:
         """The elements `start` positions further on, with zeros for those outside of the dimension."""

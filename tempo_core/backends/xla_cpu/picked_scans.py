@@ -18,7 +18,7 @@ from tempo_core.backends.base import Setting
 from tempo_core.backends.xla_cpu.cumulative import least
 from tempo_core.backends.xla_cpu.elementwise_scans import Element, Producers, carried_part, operand
 from tempo_core.ir import ops
-from tempo_core.ir.ranges.elements import ELEMENTWISE, without
+from tempo_core.ir.axes import ELEMENTWISE, dropped
 from tempo_core.prices import LEAST_SHRINKING
 from tempo_core.symbolic.expr import Expr
 
@@ -106,7 +106,7 @@ def _at_position(op: ops.Op, sources: tuple[int, ...], inside: set[int], axis: i
     if isinstance(op, ops.Gather) and axis < op.batch and sources[1] not in inside:
         return replace(op, axis=op.axis - 1, batch=op.batch - 1), axis
     if isinstance(op, ops.Reduce) and axis not in op.axes:
-        return replace(op, axes=without(op.axes, axis)), axis - sum(k < axis for k in op.axes)
+        return replace(op, axes=dropped(op.axes, axis)), axis - sum(k < axis for k in op.axes)
     return None, axis
 
 

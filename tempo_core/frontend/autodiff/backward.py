@@ -15,7 +15,7 @@ from dataclasses import replace
 from tempo_core.collector import without_collector
 from tempo_core.errors import GradientError, MissingRow
 from tempo_core.frontend.arguments import checked, shown
-from tempo_core.frontend.autodiff.contributions import ancestors, as_cases, overflows, sums_later, uses_values
+from tempo_core.frontend.autodiff.contributions import as_cases, overflows, sums_later, uses_values
 from tempo_core.frontend.autodiff.gradients import gradient_of
 from tempo_core.frontend.autodiff.range_reductions import lifted
 from tempo_core.frontend.autodiff.reader_sums import ReaderSum, at_all_points, fit_shape
@@ -25,7 +25,7 @@ from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import evaluate, index, ones, reshape, scatter_add, where, zeros
 from tempo_core.frontend.tensor import Tensor, apply, computes, of_node, view
-from tempo_core.ir.dependence import strongly_connected
+from tempo_core.ir.dependence import ancestors, feeding, reached, strongly_connected
 from tempo_core.ir.graph import Edge, Key, Node
 from tempo_core.ir.ops import Broadcast, Eval, Identity, Input, Merge, Reshape, Udf, Where, product
 from tempo_core.ir.types import is_float
@@ -46,7 +46,7 @@ def backward(loss: Tensor) -> None:
     """
     context = loss.context
     cyclic = _cyclic_merges(context)
-    of_loss = ancestors(context.graph, loss.edge.source)
+    of_loss = ancestors(context.graph, [loss.edge.source])
     nodes = [*(r for r in context.recurrences if r not in cyclic), *context.leaves]
     leaves = [of_node(context, context.graph[node]) for node in nodes if node in of_loss]
     leaves = [leaf for leaf in leaves if is_float(leaf.dtype)]
@@ -94,7 +94,7 @@ def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
 
 def _cyclic_merges(context: BaseContext) -> set[int]:
     """Recurrences that already depend on themselves."""
-    return {m for m in context.recurrences if any(m in ancestors(context.graph, e.source) for e in context.graph[m].inputs)}
+    return {m for m in context.recurrences if m in feeding(context.graph, [context.graph[m]])}
 
 
 def _op_name(node: Node) -> str:
@@ -154,22 +154,18 @@ class _Reverse:
 
     def _active_nodes(self) -> set[int]:
         """Nodes between the targets and the loss, along reads that carry a gradient back."""
-        ancestors, stack = {self.loss.edge.source}, [self.loss.edge.source]
-        while stack:
-            node = self.graph[stack.pop()]
-            for edge in node.inputs:
-                if edge.source not in ancestors and self._carries_gradient(node, edge):
-                    ancestors.add(edge.source)
-                    stack.append(edge.source)
         users = self.graph.users()
-        active = {t.edge.source for t in self.targets} & ancestors
-        stack = list(active)
-        while stack:
-            for reader, slot in users[stack.pop()]:
-                if reader.id in ancestors and reader.id not in active and self._carries_gradient(reader, reader.inputs[slot]):
-                    active.add(reader.id)
-                    stack.append(reader.id)
-        return active
+
+        def sources(node_id: int) -> list[int]:
+            node = self.graph[node_id]
+            return [edge.source for edge in node.inputs if self._carries_gradient(node, edge)]
+
+        def readers(node_id: int) -> list[int]:
+            reads = ((reader, reader.inputs[slot]) for reader, slot in users[node_id] if reader.id in of_loss)
+            return [reader.id for reader, edge in reads if self._carries_gradient(reader, edge)]
+
+        of_loss = reached([self.loss.edge.source], sources)
+        return reached({target.edge.source for target in self.targets} & of_loss, readers)
 
     def _carries_gradient(self, reader: Node, edge: Edge) -> bool:
         op = reader.op
@@ -203,16 +199,10 @@ class _Reverse:
         return cut + list(reversed(order)), cut
 
     def _on_cycle(self, node_id: int) -> bool:
-        visited: set[int] = set()
-        stack = [e.source for e in self.graph[node_id].inputs]
-        while stack:
-            current = stack.pop()
-            if current == node_id:
-                return True
-            if current in self.active and current not in visited:
-                visited.add(current)
-                stack.extend(e.source for e in self.graph[current].inputs)
-        return False
+        def sources(each: int) -> list[int]:
+            return [edge.source for edge in self.graph[each].inputs if edge.source in self.active]
+
+        return node_id in reached(sources(node_id), sources)
 
     @functools.cached_property
     def _cycles(self) -> dict[int, int]:
@@ -224,7 +214,7 @@ class _Reverse:
     def _is_on_cycle_through(self, reader: Node, edge: Edge) -> bool:
         """Whether the value that a node reads depends on the node itself."""
         if reader.id not in self._cycles or edge.source not in self._cycles:  # a copy that this gradient made
-            return reader.id in ancestors(self.graph, edge.source)
+            return reader.id in ancestors(self.graph, [edge.source])
         return self._cycles[reader.id] == self._cycles[edge.source]
 
     def _contribute(self, key: Key, contribution: Tensor, where: Bool) -> None:
@@ -307,12 +297,7 @@ class _Reverse:
 
     def _differentiate_lifted(self, value: Tensor, gradient: Tensor, first: int) -> None:
         """Pass a gradient on through a value whose nodes, numbered `first` or later, are new."""
-        stack, new = [value.edge.source], set[int]()
-        while stack:
-            node_id = stack.pop()
-            if node_id >= first and node_id not in new:
-                new.add(node_id)
-                stack.extend(edge.source for edge in self.graph[node_id].inputs)
+        new = reached([value.edge.source], lambda n: [edge.source for edge in self.graph[n].inputs if edge.source >= first])
         for node_id in sorted(new):  # sources come before their readers
             node = self.graph[node_id]
             if any(edge.source in self.active and self._carries_gradient(node, edge) for edge in node.inputs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tempo_core.frontend.tensor import Tensor, apply, view
+from tempo_core.ir.axes import dropped, left_out
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import (
     Binary,
@@ -30,17 +31,6 @@ from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, index_steps
 from tempo_core.symbolic.expr import Expr, Maximum, Minimum
 from tempo_core.symbolic.proof import provably_nonnegative
-
-
-def ancestors(graph: Graph, node_id: int) -> set[int]:
-    """The nodes on which a node depends, and itself."""
-    nodes, stack = {node_id}, [node_id]
-    while stack:
-        for edge in graph[stack.pop()].inputs:
-            if edge.source not in nodes:
-                nodes.add(edge.source)
-                stack.append(edge.source)
-    return nodes
 
 
 def as_cases(edge: Edge) -> list[tuple[Edge, Bool]]:
@@ -78,11 +68,6 @@ _LINEAR = (
 )  # fmt: skip
 
 
-_UNBOUNDED = (  # a finite operand may give an infinite result, or slope
-    "div", "mod", "pow", "atan2", "log", "log1p", "sqrt", "rsqrt", "tan", "asin", "acos", "atanh", "acosh",
-)  # fmt: skip
-
-
 def uses_values(op: Op) -> bool:
     """Whether an op's gradient rule multiplies by the values of its operands or results."""
     if isinstance(op, (Binary, Reduce, Unary)):
@@ -96,7 +81,7 @@ def overflows(graph: Graph, node: Node) -> bool:
     if isinstance(op, Reduce) and op.fn in ("max", "min"):
         shape = graph.edge_type(node.inputs[0]).shape
         return not all(provably_nonnegative(shape[a] - 1) for a in op.axes)
-    return isinstance(op, (Binary, Unary)) and op.fn in _UNBOUNDED
+    return isinstance(op, (Binary, Unary)) and op.function.is_unbounded
 
 
 def without_broadcast_axis(x: Tensor, axis: int) -> Tensor | None:
@@ -106,10 +91,8 @@ def without_broadcast_axis(x: Tensor, axis: int) -> Tensor | None:
         return None
     if not isinstance(node.op, Broadcast) or x.materialized() is not x or axis in node.op.axes:
         return None
-    shape = node.op.shape[:axis] + node.op.shape[axis + 1 :]
-    axes = tuple(a - (a > axis) for a in node.op.axes)
-    inner = view(x.context, node.inputs[0])
-    return inner if shape == inner.type.shape else apply(Broadcast(shape, axes), inner)
+    op, inner = Broadcast(left_out(node.op.shape, axis), dropped(node.op.axes, axis)), view(x.context, node.inputs[0])
+    return inner if op.shape == inner.type.shape else apply(op, inner)
 
 
 def sums_later(edge: Edge, readers: Domain, contribution: Tensor) -> bool:

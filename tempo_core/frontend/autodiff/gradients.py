@@ -37,36 +37,37 @@ from tempo_core.frontend.functions import (
 from tempo_core.frontend.inputs import udf
 from tempo_core.frontend.tensor import Tensor, apply
 from tempo_core.ir import ops
+from tempo_core.ir.axes import operand_labels
+from tempo_core.ir.labelled import Labels, contraction
 from tempo_core.ir.types import is_float
 from tempo_core.ir.udf import Pullback
 from tempo_core.symbolic.expr import Expr, minimum
 from tempo_core.symbolic.proof import provably_nonnegative
 
+Tensors: TypeAlias = Sequence[Tensor]
 Rule: TypeAlias = "Callable[[Any, Sequence[Tensor], Sequence[Tensor], Sequence[Any]], Sequence[Any]]"
 
 
-def _unary(op: ops.Unary, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _unary(op: ops.Unary, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     slope: Any = slope_of(op)
     return (None if isinstance(slope, Zero) else slope(gradients[0], operands[0], results[0]),)
 
 
-def _binary(op: ops.Binary, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _binary(op: ops.Binary, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     slopes: Any = slope_of(op)
     return (None, None) if isinstance(slopes, Zero) else slopes(gradients[0], *operands, results[0])
 
 
-def _where(op: ops.Where, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _where(op: ops.Where, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     condition, (g,) = operands[0], gradients
     return None, where(condition, g, 0), where(condition, 0, g)
 
 
-def _cast(op: ops.Cast, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _cast(op: ops.Cast, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     return (cast(gradients[0], operands[0].dtype) if is_float(operands[0].dtype) else None,)
 
 
-def _identity(
-    op: ops.Identity, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
-) -> Sequence[Any]:
+def _identity(op: ops.Identity, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     return (None if op.stop_gradient else gradients[0],)
 
 
@@ -76,7 +77,7 @@ def _spread(x: Tensor, like: Tensor, axes: tuple[int, ...]) -> Tensor:
     return apply(ops.Broadcast(like.type.shape, kept), x)
 
 
-def _reduce(op: ops.Reduce, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _reduce(op: ops.Reduce, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     rule = REDUCE[op.fn]
     return (None if isinstance(rule, Zero) else rule(gradients[0], operands[0], results[0], op.axes),)
 
@@ -111,11 +112,11 @@ def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return others * _spread(_product_of_others(apply(ops.Reduce("prod", (axis,)), x), tuple(outer)), x, (axis,))
 
 
-def _cumsum(op: ops.CumSum, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _cumsum(op: ops.CumSum, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     return (cumsum(gradients[0], op.axis, not op.reverse),)
 
 
-def _cummax(op: ops.CumMax, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _cummax(op: ops.CumMax, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     """The gradients of a running maximum, from its first position up to the next maximum, go to the element at that position."""
     (x,), (y,), (g,) = operands, results, gradients
     before = _shifted(y, op.axis, backwards=op.reverse)
@@ -126,9 +127,7 @@ def _cummax(op: ops.CumMax, operands: Sequence[Tensor], results: Sequence[Tensor
     return (is_new_maximum * linear_scan(until_next, g, op.axis, not op.reverse),)
 
 
-def _linear_scan(
-    op: ops.LinearScan, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
-) -> Sequence[Any]:
+def _linear_scan(op: ops.LinearScan, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     """h = ∂b obeys the scan in the other direction with the coefficients moved by one; ∂c[k] = h[k] * y[k - 1]."""
     (c, _), (y,), (g,) = operands, results, gradients
     next_coefficients = _shifted(c, op.axis, backwards=not op.reverse)
@@ -145,31 +144,28 @@ def _shifted(x: Tensor, axis: int, backwards: bool) -> Tensor:
     return pad_axis(apply(ops.Slice(axis, Expr.of(0), size - one), x), axis, one, 0)
 
 
-def _discounted_sum(
-    op: ops.DiscountedSum, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
-) -> Sequence[Any]:
+def _discounted_sum(op: ops.DiscountedSum, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     (x,), (g,) = operands, gradients
     size = x.type.shape[op.axis]
     weights = power(constant(op.gamma, x.dtype), cast(arange(size), x.dtype))
     return (_spread(g, x, (op.axis,)) * apply(ops.Broadcast(x.type.shape, (op.axis,)), weights),)
 
 
-def _dot(op: ops.Dot, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
-    """Both gradients are contractions of `g` (dimensions: batch, left free, right free) with the other operand."""
+def _dot(op: ops.Dot, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
+    """Both gradients are contractions of `g` with the other operand."""
     (a, b), (g,) = operands, gradients
-    batch, left, right = len(op.left_batch), op.left_free(a.rank), op.right_free(b.rank)
-    batch_axes = tuple(range(batch))
-    right_of_g = tuple(batch + len(left) + k for k in range(len(right)))
-    left_of_g = tuple(batch + k for k in range(len(left)))
-    da = apply(ops.Dot(right_of_g, right, batch_axes, op.right_batch), g, b)  # batch, left free, b's contracted (ascending)
-    db = apply(ops.Dot(left_of_g, left, batch_axes, op.left_batch), g, a)  # batch, right free, a's contracted (ascending)
-    return (
-        _restore(da, op.left_batch, left, _matching(op.right_contract, op.left_contract)),
-        _restore(db, op.right_batch, right, _matching(op.left_contract, op.right_contract)),
-    )
+    shapes, of_g = [a.type.shape, b.type.shape], tuple(range(g.rank))
+    of_a, of_b = operand_labels(op, shapes, g.type.shape, of_g, range(g.rank, g.rank + len(op.left_contract)))
+    return _contracted(g, of_g, b, of_b, of_a), _contracted(g, of_g, a, of_a, of_b)
 
 
-def _conv(op: ops.Conv, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _contracted(g: Tensor, of_g: Labels, x: Tensor, of_x: Labels, wanted: Labels) -> Tensor:
+    """The contraction of values whose dimensions have labels, with the labels `wanted` in their order."""
+    op, labels = contraction(of_g, of_x, tuple(label for label in of_g if label in of_x and label not in wanted))
+    return transpose(apply(op, g, x), *(labels.index(label) for label in wanted)) if wanted else apply(op, g, x)
+
+
+def _conv(op: ops.Conv, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     """Both gradients are convolutions: strides become distances between elements, and the other way around."""
     (x, w), (g,) = operands, gradients
     n, before = op.spatial, x.rank - op.spatial - 1
@@ -193,36 +189,19 @@ def _conv(op: ops.Conv, operands: Sequence[Tensor], results: Sequence[Tensor], g
     return apply(to_x, g, flipped), transpose(apply(to_w, of_x, of_g), *(k + 1 for k in space), 0, n + 1)
 
 
-def _matching(ascending: tuple[int, ...], partners: tuple[int, ...]) -> tuple[int, ...]:
-    """The partners of contracted axes, in the ascending order of those axes."""
-    return tuple(partner for _, partner in sorted(zip(ascending, partners, strict=True)))
-
-
-def _restore(x: Tensor, *groups: tuple[int, ...]) -> Tensor:
-    """Permute dimensions, which stand for the axes named in `groups`, to the order of those axes."""
-    axes = [a for group in groups for a in group]
-    return transpose(x, *(axes.index(a) for a in range(len(axes)))) if axes else x
-
-
-def _reshape(
-    op: ops.Reshape, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
-) -> Sequence[Any]:
+def _reshape(op: ops.Reshape, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     return (reshape(gradients[0], operands[0].type.shape),)
 
 
-def _permute(
-    op: ops.Permute, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
-) -> Sequence[Any]:
+def _permute(op: ops.Permute, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     return (transpose(gradients[0], *(op.order.index(k) for k in range(len(op.order)))) if op.order else gradients[0],)
 
 
-def _broadcast(
-    op: ops.Broadcast, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
-) -> Sequence[Any]:
+def _broadcast(op: ops.Broadcast, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     return (total(gradients[0], tuple(a for a in range(len(op.shape)) if a not in op.axes)),)
 
 
-def _slice(op: ops.Slice, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _slice(op: ops.Slice, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     (x,), (g,) = operands, gradients
     if op.stride == 1:
         # Where the slice reached past the end the amount is negative, which cuts.
@@ -230,12 +209,12 @@ def _slice(op: ops.Slice, operands: Sequence[Tensor], results: Sequence[Tensor],
     return (scatter_add(g, evaluate(op.start) + arange(g.type.shape[op.axis]) * op.stride, x.type.shape[op.axis], op.axis),)
 
 
-def _pad(op: ops.Pad, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _pad(op: ops.Pad, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     (x,), (g,) = operands, gradients
     return (apply(ops.Slice(op.axis, op.low, op.low + x.type.shape[op.axis]), g),)
 
 
-def _concat(op: ops.Concat, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _concat(op: ops.Concat, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     start, parts = Expr.of(0), []
     for x in operands:
         stop = start + x.type.shape[op.axis]
@@ -244,11 +223,11 @@ def _concat(op: ops.Concat, operands: Sequence[Tensor], results: Sequence[Tensor
     return parts
 
 
-def _flip(op: ops.Flip, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _flip(op: ops.Flip, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     return (flip(gradients[0], op.axis),)
 
 
-def _gather(op: ops.Gather, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _gather(op: ops.Gather, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     x, positions = operands
     last, at = x.type.shape[op.axis] - 1, positions.node.op.value if isinstance(positions.node.op, ops.Eval) else None
     is_inside = isinstance(at, Expr) and provably_nonnegative(at) and provably_nonnegative(last - at)
@@ -258,9 +237,7 @@ def _gather(op: ops.Gather, operands: Sequence[Tensor], results: Sequence[Tensor
     return apply(ops.ScatterAdd(op.axis, x.type.shape[op.axis], op.batch), gradients[0], positions), None
 
 
-def _scatter_add(
-    op: ops.ScatterAdd, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
-) -> Sequence[Any]:
+def _scatter_add(op: ops.ScatterAdd, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     updates, positions = operands
     values = apply(ops.Gather(op.axis, op.batch), gradients[0], positions)
     inside = (positions >= 0) & (positions < op.size)  # updates outside were dropped
@@ -269,7 +246,7 @@ def _scatter_add(
     return where(apply(ops.Broadcast(updates.type.shape, axes), inside), values, 0), None
 
 
-def _udf(op: ops.Udf, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Any]) -> Sequence[Any]:
+def _udf(op: ops.Udf, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     """JAX differentiates functions that it can trace. Host functions and stateful functions are constants."""
     if op.kind != "jax" or op.stateful:
         return [None] * len(operands)

@@ -13,15 +13,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tempo_core.errors import GradientError
-from tempo_core.frontend.autodiff.contributions import ancestors
 from tempo_core.frontend.autodiff.window_gradients import window_width
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import cast, equal, evaluate, full, total, where
 from tempo_core.frontend.tensor import Tensor, apply, of_node, view
 from tempo_core.ir import ops
+from tempo_core.ir.axes import dropped
+from tempo_core.ir.dependence import ancestors
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import convolution_of
-from tempo_core.ir.ranges.elements import Elements, Reads, reduced_ranges, without
+from tempo_core.ir.ranges.elements import Elements, Reads, reduced_ranges
 from tempo_core.ir.ranges.lifted import convolved, is_scan, lifting_of, pick_of
 from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.ir.types import is_float
@@ -93,7 +94,7 @@ def _of_all_points(context: BaseContext, node: Node, search: Callable[[Graph], E
     """The lifted form that a search gives, unless its elements depend on the node: a loop has one point after the other."""
     trial = context.graph.copy()
     edge = search(trial)
-    if edge is None or node.id in ancestors(trial, edge.source):
+    if edge is None or node.id in ancestors(trial, [edge.source]):
         return None
     edge = search(context.graph)
     assert edge is not None
@@ -178,7 +179,7 @@ class _Points:
     def _rest(self) -> tuple[int, ...]:
         """The other dimensions that the node reduces."""
         assert isinstance(self.node.op, ops.Reduce)
-        return without(self.node.op.axes, self.reads.axes[0])
+        return dropped(self.node.op.axes, self.reads.axes[0])
 
     # -- points and ranges --------------------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ class ReaderSum:
         (step, span, _), (along, back), points = axes[0], moving[0], self._points()
         starts = self._at_readers(evaluate(span.start.substitute(points)))
         readers = Readers(self.context, step, span, along, back.length, starts, points, self._at_readers)
-        return readers.contributions(value.edge, 0)
+        return readers.of(value.edge, 0)
 
     def _placed(self, value: Tensor, axes: Sequence[Axis]) -> Tensor:
         """The value with windows as wide as the widest, and other ragged dimensions at the absolute positions of the source."""

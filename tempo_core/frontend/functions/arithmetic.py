@@ -2,337 +2,292 @@
 
 from __future__ import annotations
 
-from tempo_core.frontend.arguments import checked, checked_as
+import functools
+from collections.abc import Callable
+from typing import TypeVar
+
+from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.functions.core import as_tensor, cast
 from tempo_core.frontend.functions.shapes import aligned
 from tempo_core.frontend.tensor import Tensor, Value, apply
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 
-
-def _unary(fn: str, x: Value) -> Tensor:
-    x = as_tensor(x)
-    if fn in ("neg", "abs", "sign"):
-        x = cast(x, "int32") if x.dtype == "bool" else x
-    elif not is_float(x.dtype):
-        x = cast(x, "float32")
-    return apply(ops.Unary(fn), x)
+F = TypeVar("F", bound=Callable[..., Tensor])
 
 
-def _binary(fn: str, x: Value, y: Value) -> Tensor:
-    a, b = aligned(x, y)
-    if fn in ("div", "atan2", "logaddexp") and not is_float(a.dtype):
-        a, b = cast(a, "float32"), cast(b, "float32")
-    if fn in ("add", "sub", "mul", "pow", "floordiv", "mod") and a.dtype == "bool":
-        a, b = cast(a, "int32"), cast(b, "int32")
-    return apply(ops.Binary(fn), a, b)
+def computed_by(op: ops.Unary | ops.Binary | ops.Compare, name: str = "") -> Callable[[F], F]:
+    """Decorator of a function that is declared here, and computed by `op`. Users know it as `name`, if that is another name."""
+
+    def decorator(declared: F) -> F:
+        @functools.wraps(declared)
+        def function(*operands: Value, **named: Value) -> Tensor:
+            values = (*operands, *(named[key] for key in ("x", "y") if key in named))
+            tensors = [as_tensor(values[0])] if isinstance(op, ops.Unary) else aligned(*values)
+            return apply(op, *(_converted(x, op.function.takes) for x in tensors))
+
+        return checked(function, name)  # type: ignore[return-value]
+
+    return decorator
 
 
-def _comparison(fn: str, x: Value, y: Value) -> Tensor:
-    return apply(ops.Compare(fn), *aligned(x, y))
+def _converted(x: Tensor, dtypes: tuple[str, ...]) -> Tensor:
+    """An operand in a dtype that a function takes: bools count as 0 and 1, and integers become floats."""
+    return x if x.dtype in dtypes or is_float(x.dtype) else cast(x, "int32" if "int32" in dtypes else "float32")
 
 
 # -- of one tensor -------------------------------------------------------------------------------------------------------
 
 
-@checked_as("negative")
+@computed_by(ops.Unary("neg"), name="negative")
 def neg(x: Value) -> Tensor:
     """`-x`; bools count as 0 and 1."""
-    return _unary("neg", x)
 
 
-@checked_as("abs")
+@computed_by(ops.Unary("abs"), name="abs")
 def absolute(x: Value) -> Tensor:
     """`|x|`, elementwise."""
-    return _unary("abs", x)
 
 
-@checked
+@computed_by(ops.Unary("sign"))
 def sign(x: Value) -> Tensor:
     """-1, 0 or 1, elementwise."""
-    return _unary("sign", x)
 
 
-@checked
+@computed_by(ops.Unary("exp"))
 def exp(x: Value) -> Tensor:
     """`e ** x`, elementwise."""
-    return _unary("exp", x)
 
 
-@checked
+@computed_by(ops.Unary("expm1"))
 def expm1(x: Value) -> Tensor:
     """`exp(x) - 1`, precise near 0."""
-    return _unary("expm1", x)
 
 
-@checked
+@computed_by(ops.Unary("log"))
 def log(x: Value) -> Tensor:
     """The natural logarithm, elementwise."""
-    return _unary("log", x)
 
 
-@checked
+@computed_by(ops.Unary("log1p"))
 def log1p(x: Value) -> Tensor:
     """`log(1 + x)`, precise near 0."""
-    return _unary("log1p", x)
 
 
-@checked
+@computed_by(ops.Unary("sqrt"))
 def sqrt(x: Value) -> Tensor:
     """The square root, elementwise."""
-    return _unary("sqrt", x)
 
 
-@checked
+@computed_by(ops.Unary("rsqrt"))
 def rsqrt(x: Value) -> Tensor:
     """`1 / sqrt(x)`, elementwise."""
-    return _unary("rsqrt", x)
 
 
-@checked
+@computed_by(ops.Unary("sigmoid"))
 def sigmoid(x: Value) -> Tensor:
     """`1 / (1 + exp(-x))`, elementwise."""
-    return _unary("sigmoid", x)
 
 
-@checked
+@computed_by(ops.Unary("erf"))
 def erf(x: Value) -> Tensor:
     """The error function, elementwise."""
-    return _unary("erf", x)
 
 
-@checked
+@computed_by(ops.Unary("sin"))
 def sin(x: Value) -> Tensor:
     """The sine of radians, elementwise."""
-    return _unary("sin", x)
 
 
-@checked
+@computed_by(ops.Unary("cos"))
 def cos(x: Value) -> Tensor:
     """The cosine of radians, elementwise."""
-    return _unary("cos", x)
 
 
-@checked
+@computed_by(ops.Unary("tan"))
 def tan(x: Value) -> Tensor:
     """The tangent of radians, elementwise."""
-    return _unary("tan", x)
 
 
-@checked
+@computed_by(ops.Unary("asin"))
 def arcsin(x: Value) -> Tensor:
     """The angle in radians whose sine is `x`, in [-π/2, π/2]."""
-    return _unary("asin", x)
 
 
-@checked
+@computed_by(ops.Unary("acos"))
 def arccos(x: Value) -> Tensor:
     """The angle in radians whose cosine is `x`, in [0, π]."""
-    return _unary("acos", x)
 
 
-@checked
+@computed_by(ops.Unary("atan"))
 def arctan(x: Value) -> Tensor:
     """The angle in radians whose tangent is `x`, in (-π/2, π/2)."""
-    return _unary("atan", x)
 
 
-@checked
+@computed_by(ops.Unary("sinh"))
 def sinh(x: Value) -> Tensor:
     """The hyperbolic sine, elementwise."""
-    return _unary("sinh", x)
 
 
-@checked
+@computed_by(ops.Unary("cosh"))
 def cosh(x: Value) -> Tensor:
     """The hyperbolic cosine, elementwise."""
-    return _unary("cosh", x)
 
 
-@checked
+@computed_by(ops.Unary("tanh"))
 def tanh(x: Value) -> Tensor:
     """The hyperbolic tangent, elementwise."""
-    return _unary("tanh", x)
 
 
-@checked
+@computed_by(ops.Unary("asinh"))
 def arcsinh(x: Value) -> Tensor:
     """The inverse of `sinh`, elementwise."""
-    return _unary("asinh", x)
 
 
-@checked
+@computed_by(ops.Unary("acosh"))
 def arccosh(x: Value) -> Tensor:
     """The inverse of `cosh`, elementwise."""
-    return _unary("acosh", x)
 
 
-@checked
+@computed_by(ops.Unary("atanh"))
 def arctanh(x: Value) -> Tensor:
     """The inverse of `tanh`, elementwise."""
-    return _unary("atanh", x)
 
 
-@checked
+@computed_by(ops.Unary("floor"))
 def floor(x: Value) -> Tensor:
     """The greatest whole number that is not above `x`, as a float."""
-    return _unary("floor", x)
 
 
-@checked
+@computed_by(ops.Unary("ceil"))
 def ceil(x: Value) -> Tensor:
     """The least whole number that is not below `x`, as a float."""
-    return _unary("ceil", x)
 
 
-@checked_as("round")
+@computed_by(ops.Unary("round"), name="round")
 def rounded(x: Value) -> Tensor:
     """The nearest whole number, as a float; halfway between two, the even one."""
-    return _unary("round", x)
 
 
-@checked
+@computed_by(ops.Unary("trunc"))
 def trunc(x: Value) -> Tensor:
     """`x` without its fraction, as a float."""
-    return _unary("trunc", x)
 
 
-@checked
+@computed_by(ops.Unary("isfinite"))
 def isfinite(x: Value) -> Tensor:
     """Whether each element is neither infinite nor NaN, as a bool."""
-    return _unary("isfinite", x)
 
 
-@checked
+@computed_by(ops.Unary("isnan"))
 def isnan(x: Value) -> Tensor:
     """Whether each element is NaN, as a bool."""
-    return _unary("isnan", x)
 
 
 # -- of two tensors ------------------------------------------------------------------------------------------------------
 
 
-@checked
+@computed_by(ops.Binary("add"))
 def add(x: Value, y: Value) -> Tensor:
     """`x + y`, elementwise; bools count as 0 and 1."""
-    return _binary("add", x, y)
 
 
-@checked_as("subtract")
+@computed_by(ops.Binary("sub"), name="subtract")
 def sub(x: Value, y: Value) -> Tensor:
     """`x - y`, elementwise; bools count as 0 and 1."""
-    return _binary("sub", x, y)
 
 
-@checked_as("multiply")
+@computed_by(ops.Binary("mul"), name="multiply")
 def mul(x: Value, y: Value) -> Tensor:
     """`x * y`, elementwise."""
-    return _binary("mul", x, y)
 
 
-@checked_as("divide")
+@computed_by(ops.Binary("div"), name="divide")
 def div(x: Value, y: Value) -> Tensor:
     """`x / y`, elementwise; integers are divided as float32."""
-    return _binary("div", x, y)
 
 
-@checked
+@computed_by(ops.Binary("pow"))
 def power(x: Value, y: Value) -> Tensor:
     """`x ** y`, elementwise."""
-    return _binary("pow", x, y)
 
 
-@checked
+@computed_by(ops.Binary("atan2"))
 def arctan2(x: Value, y: Value) -> Tensor:
     """The angle in radians of the point with first coordinate `y` and second coordinate `x`, in (-π, π]."""
-    return _binary("atan2", x, y)
 
 
-@checked
+@computed_by(ops.Binary("logaddexp"))
 def logaddexp(x: Value, y: Value) -> Tensor:
     """`log(exp(x) + exp(y))`, without overflow, also for infinite operands.
 
     Two equal infinities have half of the gradient each.
     """
-    return _binary("logaddexp", x, y)
 
 
-@checked_as("floor_divide")
+@computed_by(ops.Binary("floordiv"), name="floor_divide")
 def floordiv(x: Value, y: Value) -> Tensor:
     """`x // y`, elementwise: the quotient rounded down."""
-    return _binary("floordiv", x, y)
 
 
-@checked_as("remainder")
+@computed_by(ops.Binary("mod"), name="remainder")
 def mod(x: Value, y: Value) -> Tensor:
     """`x % y`, elementwise: the remainder of `x // y`, with the sign of `y`."""
-    return _binary("mod", x, y)
 
 
-@checked
+@computed_by(ops.Binary("and"))
 def bitwise_and(x: Value, y: Value) -> Tensor:
     """`x & y` of bools or integers, elementwise."""
-    return _binary("and", x, y)
 
 
-@checked
+@computed_by(ops.Binary("or"))
 def bitwise_or(x: Value, y: Value) -> Tensor:
     """`x | y` of bools or integers, elementwise."""
-    return _binary("or", x, y)
 
 
-@checked
+@computed_by(ops.Binary("xor"))
 def bitwise_xor(x: Value, y: Value) -> Tensor:
     """`x ^ y` of bools or integers, elementwise."""
-    return _binary("xor", x, y)
 
 
-@checked_as("maximum")
+@computed_by(ops.Binary("maximum"), name="maximum")
 def maximum_of(x: Value, y: Value) -> Tensor:
     """The greater of `x` and `y`, elementwise; NaN if one is NaN."""
-    return _binary("maximum", x, y)
 
 
-@checked_as("minimum")
+@computed_by(ops.Binary("minimum"), name="minimum")
 def minimum_of(x: Value, y: Value) -> Tensor:
     """The lesser of `x` and `y`, elementwise; NaN if one is NaN."""
-    return _binary("minimum", x, y)
 
 
 # -- comparisons ---------------------------------------------------------------------------------------------------------
 
 
-@checked
+@computed_by(ops.Compare("eq"))
 def equal(x: Value, y: Value) -> Tensor:
     """`x == y`, elementwise, as a bool."""
-    return _comparison("eq", x, y)
 
 
-@checked
+@computed_by(ops.Compare("ne"))
 def not_equal(x: Value, y: Value) -> Tensor:
     """`x != y`, elementwise, as a bool."""
-    return _comparison("ne", x, y)
 
 
-@checked
+@computed_by(ops.Compare("lt"))
 def less(x: Value, y: Value) -> Tensor:
     """`x < y`, elementwise, as a bool."""
-    return _comparison("lt", x, y)
 
 
-@checked
+@computed_by(ops.Compare("le"))
 def less_equal(x: Value, y: Value) -> Tensor:
     """`x <= y`, elementwise, as a bool."""
-    return _comparison("le", x, y)
 
 
-@checked
+@computed_by(ops.Compare("gt"))
 def greater(x: Value, y: Value) -> Tensor:
     """`x > y`, elementwise, as a bool."""
-    return _comparison("gt", x, y)
 
 
-@checked
+@computed_by(ops.Compare("ge"))
 def greater_equal(x: Value, y: Value) -> Tensor:
     """`x >= y`, elementwise, as a bool."""
-    return _comparison("ge", x, y)

@@ -12,11 +12,12 @@ from tempo_core.frontend.functions.arithmetic import absolute, div, equal, exp, 
 from tempo_core.frontend.functions.core import axes_of, cast, evaluate, one_axis
 from tempo_core.frontend.functions.elementwise import reversed_order, square, where
 from tempo_core.frontend.functions.shapes import aligned, arange, reshape, squeeze
-from tempo_core.frontend.functions.sums_of_products import as_contraction
-from tempo_core.frontend.tensor import Tensor, Value, apply
+from tempo_core.frontend.tensor import Tensor, Value, apply, view
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.expr import Expr
+
+_CONTRACTED = ("float32", "float64")  # sums in fewer bits are rounded in other places than products of matrices
 
 
 def summable(x: Tensor) -> Tensor:
@@ -30,10 +31,42 @@ def _reduced(fn: str, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
         x = summable(x)
     if fn in ("any", "all") and x.dtype != "bool":
         x = not_equal(x, 0)
-    reduced = as_contraction(x, axes) if fn == "sum" else None
+    reduced = _as_contraction(x, axes) if fn == "sum" else None
     if reduced is None:
         reduced = apply(ops.Reduce(fn, axes), x) if axes else x
     return reshape(reduced, tuple(Expr.of(1) if k in axes else s for k, s in enumerate(x.type.shape))) if keepdims else reduced
+
+
+def _as_contraction(x: Tensor, axes: tuple[int, ...]) -> Tensor | None:
+    """The sum over `axes` of a product, as a `Dot` of its factors; None unless a factor repeats its elements along another axis.
+
+    So no array of all products is made, neither here nor for the gradient.
+    """
+    node = x.node
+    is_product = isinstance(node.op, ops.Binary) and node.op.fn == "mul" and x.dtype in _CONTRACTED
+    if not is_product or not axes or x.materialized() is not x:
+        return None
+    (left, left_axes), (right, right_axes) = (_factor(view(x.context, edge)) for edge in node.inputs)
+    kept = [k for k in range(x.rank) if k not in axes]
+    shared = [k for k in kept if k in left_axes and k in right_axes]
+    free = [[k for k in kept if k in own and k not in shared] for own in (left_axes, right_axes)]
+    varies = {*left_axes, *right_axes} >= set(kept) and set(left_axes) & set(right_axes) >= set(axes)
+    if not varies or not (free[0] or free[1]):
+        return None
+    places = [tuple(own.index(k) for k in group) for group in (axes, shared) for own in (left_axes, right_axes)]
+    product = apply(ops.Dot(*places), left, right)
+    order = [*shared, *free[0], *free[1]]
+    if order == kept:
+        return product
+    return apply(ops.Permute(tuple(order.index(k) for k in kept)), product)
+
+
+def _factor(x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+    """A factor before it was broadcast, and the axes of the product along which it varies."""
+    node = x.node
+    if not isinstance(node.op, ops.Broadcast) or x.materialized() is not x:
+        return x, tuple(range(x.rank))
+    return view(x.context, node.inputs[0]), node.op.axes
 
 
 @checked_as("sum")

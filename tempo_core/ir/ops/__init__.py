@@ -1,26 +1,15 @@
-"""The op set: one frozen dataclass per op, with its shape and dtype rule in `infer`.
+"""The op set: one frozen dataclass per op, with its shape and dtype rule in `infer`, and what an execution costs in `work`.
 
 Ops are stateless and know nothing of time: temporal indexing is on the graph's edges. An op's fields are its static
 parameters; sizes may be symbolic expressions. The operands of an elementwise op have equal shapes (the frontend inserts
-`Broadcast` and `Cast`). Kernels, gradients, vectorization and padding rules are tables keyed by these classes, elsewhere.
+`Broadcast` and `Cast`). Kernels, gradients and dimensions are tables keyed by these classes, elsewhere.
 """
 
-from tempo_core.ir.ops.base import Op, Types, check, product, same_shape
-from tempo_core.ir.ops.contraction_ops import Conv, Dot
-from tempo_core.ir.ops.elementwise_ops import BINARY, COMPARE, UNARY, Binary, Cast, Compare, Identity, Unary, Where
-from tempo_core.ir.ops.indexing_ops import Gather, ScatterAdd
-from tempo_core.ir.ops.reduction_ops import REDUCE, Argmax, Argsort, CumMax, CumSum, DiscountedSum, LinearScan, Reduce
-from tempo_core.ir.ops.source_ops import Constant, Eval, Input, Iota, Random
-from tempo_core.ir.ops.structure_ops import Dataflow, Dataflowed, End, Merge, Output, Sink, Udf
-from tempo_core.ir.ops.view_ops import Broadcast, Concat, Flip, Pad, Permute, Reshape, Slice
-
-__all__ = [
-    "Op", "Types", "check", "product", "same_shape",
-    "Constant", "Eval", "Input", "Iota", "Random",
-    "BINARY", "Binary", "COMPARE", "Cast", "Compare", "Identity", "UNARY", "Unary", "Where",
-    "Argmax", "Argsort", "CumMax", "CumSum", "DiscountedSum", "LinearScan", "REDUCE", "Reduce",
-    "Conv", "Dot",
-    "Broadcast", "Concat", "Flip", "Pad", "Permute", "Reshape", "Slice",
-    "Gather", "ScatterAdd",
-    "Dataflow", "Dataflowed", "End", "Merge", "Output", "Sink", "Udf",
-]  # fmt: skip
+from tempo_core.ir.ops.base import *  # noqa: F403
+from tempo_core.ir.ops.contraction_ops import *  # noqa: F403
+from tempo_core.ir.ops.elementwise_ops import *  # noqa: F403
+from tempo_core.ir.ops.indexing_ops import *  # noqa: F403
+from tempo_core.ir.ops.reduction_ops import *  # noqa: F403
+from tempo_core.ir.ops.source_ops import *  # noqa: F403
+from tempo_core.ir.ops.structure_ops import *  # noqa: F403
+from tempo_core.ir.ops.view_ops import *  # noqa: F403

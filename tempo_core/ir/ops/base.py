@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 from tempo_core.errors import DTypeError, ShapeError
+from tempo_core.ir.ops.work import Types, Work
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.lazy import lazy
-
-Types = tuple[TensorType, ...]
 
 
 def check(condition: bool | Bool, message: str, error: type[ShapeError] | type[DTypeError] = ShapeError) -> None:
@@ -25,13 +23,19 @@ def same_shape(name: str, types: Types) -> None:
         raise ShapeError(f"{name} takes operands of one shape, got {', '.join(map(str, types))}")
 
 
-def product(sizes: tuple[Expr, ...]) -> Expr:
-    return functools.reduce(operator.mul, sizes, Expr.of(1))
-
-
 @dataclass(frozen=True)
 class Op:
-    """Base of all ops. `infer` gives the output types for the input types, or raises a `TempoError`."""
+    """Base of all ops. `infer` gives the output types for the input types, or raises a `TempoError`.
+
+    `work` is what an execution costs. `neutral` is the element past the end of the dimensions along which an op works that changes nothing
+    ("lowest", "highest", or "last" in sorted order); None if any element may be there.
+    """
+
+    work: ClassVar[Work]
+
+    @property
+    def neutral(self) -> float | str | None:
+        return None
 
     def infer(self, inputs: Types) -> Types:
         raise AssertionError(f"{type(self).__name__} defines no shape rule")

@@ -6,14 +6,24 @@ from dataclasses import dataclass
 
 from tempo_core.errors import DTypeError
 from tempo_core.ir.ops.base import Op, Types, check
+from tempo_core.ir.ops.work import MEMORY, Work, elements, size
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr
+
+
+def _multiplied(op: Dot, inputs: Types, outputs: Types) -> Expr:
+    return 2 * size(outputs[0]) * elements(tuple(inputs[0].shape[axis] for axis in op.left_contract))
+
+
+def _convolved(op: Conv, inputs: Types, outputs: Types) -> Expr:
+    return 2 * size(outputs[0]) * elements(inputs[1].shape[:-1])  # the kernel's sizes, and the channels of a group
 
 
 @dataclass(frozen=True)
 class Dot(Op):
     """General contraction. Output dimensions: batch (in the order given), then the left's free, then the right's free."""
 
+    work = Work(_multiplied, MEMORY)
     left_contract: tuple[int, ...]
     right_contract: tuple[int, ...]
     left_batch: tuple[int, ...] = ()
@@ -51,6 +61,7 @@ class Conv(Op):
     stand past the end (a negative `high` cuts elements off). The gradients of a convolution are convolutions.
     """
 
+    work = Work(_convolved, MEMORY)
     strides: tuple[int, ...]
     low: tuple[Expr, ...]
     high: tuple[Expr, ...]
@@ -94,7 +105,7 @@ class Conv(Op):
         check(not rest.is_constant or rest == 0, f"{w.shape[-1]} features do not divide into {self.groups} groups")
         before = x.rank - n - 1
         out = tuple(self.out_size(k, x.shape[before + k], w.shape[k]) for k in range(n))
-        for k, size in enumerate(out):
-            fits = not size.is_constant or size.constant >= 0
+        for k, length in enumerate(out):
+            fits = not length.is_constant or length.constant >= 0
             check(fits, f"the kernel of {w} is larger than {x} with its padding, along spatial dimension {k}")
         return (TensorType(x.dtype, (*x.shape[:before], *out, w.shape[-1])),)

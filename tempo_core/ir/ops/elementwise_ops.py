@@ -2,38 +2,122 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tempo_core.errors import DTypeError
 from tempo_core.ir.ops.base import Op, Types, check, same_shape
-from tempo_core.ir.types import TensorType, is_float
+from tempo_core.ir.ops.work import ALIAS, COMPUTED, Work, nothing
+from tempo_core.ir.types import DTYPES, FLOATS, INTEGERS, TensorType
 from tempo_core.symbolic.expr import Expr
 
-UNARY = (
-    "neg", "abs", "sign", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-    "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "floor", "ceil", "round", "trunc", "not", "isfinite", "isnan",
-)  # fmt: skip
-BINARY = ("add", "sub", "mul", "div", "pow", "atan2", "logaddexp", "maximum", "minimum", "floordiv", "mod", "and", "or", "xor")
-COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+NUMBERS, WHOLE, TRUTH = (*FLOATS, *INTEGERS), ("bool", *INTEGERS), ("bool",)
+_WORDS = {
+    FLOATS: "floats; cast it with .astype('float32')", NUMBERS: "numbers; cast it with .astype('int32')", WHOLE: "bool or integers",
+    TRUTH: "bool",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of one number or two: the dtypes that it `takes`, and its name in NumPy, if that is another one.
+
+    It gives the dtype of its operands, or truth values. `is_unbounded`: some finite operand gives an infinite result, or an infinite slope.
+    Its kernels are NumPy's and JAX's functions of its name (`backends/shared.py`); its derivative is in `frontend/autodiff/slopes.py`.
+    """
+
+    takes: tuple[str, ...] = FLOATS
+    numpy: str = ""
+    is_unbounded: bool = False
+    gives_truth: bool = False
+
+    def infer(self, fn: str, type: TensorType) -> Types:
+        """The type of the result, for the type of the operands. Raises DTypeError."""
+        if type.dtype not in self.takes:
+            what, *advice = _WORDS[self.takes].split(";")
+            raise DTypeError(f"`{fn}` takes {what}, got {type}" + "".join(f";{each}" for each in advice))
+        return (TensorType("bool", type.shape) if self.gives_truth else type,)
+
+
+UNARY: Mapping[str, Function] = {
+    "neg": Function(NUMBERS, "negative"),
+    "abs": Function(NUMBERS),
+    "sign": Function(NUMBERS),
+    "exp": Function(),
+    "expm1": Function(),
+    "log": Function(is_unbounded=True),
+    "log1p": Function(is_unbounded=True),
+    "sqrt": Function(is_unbounded=True),
+    "rsqrt": Function(is_unbounded=True),
+    "sin": Function(),
+    "cos": Function(),
+    "tan": Function(is_unbounded=True),
+    "asin": Function(is_unbounded=True),
+    "acos": Function(is_unbounded=True),
+    "atan": Function(),
+    "sinh": Function(),
+    "cosh": Function(),
+    "tanh": Function(),
+    "asinh": Function(),
+    "acosh": Function(is_unbounded=True),
+    "atanh": Function(is_unbounded=True),
+    "sigmoid": Function(),
+    "erf": Function(),
+    "floor": Function(),
+    "ceil": Function(),
+    "round": Function(FLOATS, "rint"),  # half to even
+    "trunc": Function(),
+    "not": Function(TRUTH, "logical_not"),
+    "isfinite": Function(DTYPES, gives_truth=True),
+    "isnan": Function(DTYPES, gives_truth=True),
+}
+BINARY: Mapping[str, Function] = {
+    "add": Function(NUMBERS),
+    "sub": Function(NUMBERS, "subtract"),
+    "mul": Function(NUMBERS, "multiply"),
+    "div": Function(FLOATS, "divide", is_unbounded=True),
+    "pow": Function(NUMBERS, is_unbounded=True),
+    "atan2": Function(is_unbounded=True),
+    "logaddexp": Function(),
+    "maximum": Function(DTYPES),
+    "minimum": Function(DTYPES),
+    "floordiv": Function(NUMBERS, "floor_divide"),
+    "mod": Function(NUMBERS, is_unbounded=True),
+    "and": Function(WHOLE, "bitwise_and"),  # of bools, these are the logical functions
+    "or": Function(WHOLE, "bitwise_or"),
+    "xor": Function(WHOLE, "bitwise_xor"),
+}
+COMPARE: Mapping[str, Function] = {
+    "eq": Function(DTYPES, "equal", gives_truth=True),
+    "ne": Function(DTYPES, "not_equal", gives_truth=True),
+    "lt": Function(DTYPES, "less", gives_truth=True),
+    "le": Function(DTYPES, "less_equal", gives_truth=True),
+    "gt": Function(DTYPES, "greater", gives_truth=True),
+    "ge": Function(DTYPES, "greater_equal", gives_truth=True),
+}
 
 
 @dataclass(frozen=True)
 class Unary(Op):
     """An elementwise function of one operand; `fn` is one of `UNARY`."""
 
+    work = COMPUTED
     fn: str
 
+    @property
+    def function(self) -> Function:
+        return UNARY[self.fn]
+
     def infer(self, inputs: Types) -> Types:
-        (x,) = inputs
-        if self.fn == "not":
-            check(x.dtype == "bool", f"`not` takes bool, got {x}", DTypeError)
-        elif self.fn in ("isfinite", "isnan"):
-            return (TensorType("bool", x.shape),)
-        elif self.fn in ("neg", "abs", "sign"):
-            check(x.dtype != "bool", f"`{self.fn}` takes numbers, got {x}; cast it with .astype('int32')", DTypeError)
-        else:
-            check(is_float(x.dtype), f"`{self.fn}` takes a float tensor, got {x}; cast it with .astype('float32')", DTypeError)
-        return inputs
+        return self.function.infer(self.fn, inputs[0])
+
+
+def _of_two(fn: str, function: Function, inputs: Types) -> Types:
+    """The type that a function of two operands gives. They have one shape and one dtype."""
+    a, b = inputs
+    same_shape(fn, inputs)
+    check(a.dtype == b.dtype, f"`{fn}` takes operands of one dtype, got {a} and {b}", DTypeError)
+    return function.infer(fn, a)
 
 
 @dataclass(frozen=True)
@@ -43,35 +127,30 @@ class Binary(Op):
     Integer `floordiv` and `mod` round down, and are 0 where the divisor is 0; integers wrap around.
     """
 
+    work = COMPUTED
     fn: str
 
+    @property
+    def function(self) -> Function:
+        return BINARY[self.fn]
+
     def infer(self, inputs: Types) -> Types:
-        a, b = inputs
-        same_shape(self.fn, inputs)
-        check(a.dtype == b.dtype, f"`{self.fn}` takes operands of one dtype, got {a} and {b}", DTypeError)
-        if self.fn in ("div", "atan2", "logaddexp"):
-            check(is_float(a.dtype), f"`{self.fn}` takes floats, got {a}", DTypeError)
-        if self.fn in ("add", "sub", "mul", "pow", "floordiv", "mod"):
-            check(a.dtype != "bool", f"`{self.fn}` takes numbers, got bool; cast with .astype('int32')", DTypeError)
-        if self.fn in ("and", "or", "xor"):
-            check(not is_float(a.dtype), f"`{self.fn}` takes bool or integers, got {a}", DTypeError)
-        return (a,)
+        return _of_two(self.fn, self.function, inputs)
 
 
 @dataclass(frozen=True)
 class Compare(Op):
     """An elementwise comparison giving bool; `fn` is one of `COMPARE`."""
 
+    work = COMPUTED
     fn: str
 
+    @property
+    def function(self) -> Function:
+        return COMPARE[self.fn]
+
     def infer(self, inputs: Types) -> Types:
-        same_shape(self.fn, inputs)
-        check(
-            inputs[0].dtype == inputs[1].dtype,
-            f"`{self.fn}` takes operands of one dtype, got {inputs[0]} and {inputs[1]}",
-            DTypeError,
-        )
-        return (TensorType("bool", inputs[0].shape),)
+        return _of_two(self.fn, self.function, inputs)
 
 
 @dataclass(frozen=True)
@@ -82,6 +161,7 @@ class Where(Op):
     `passes/shapes/pad.py` builds such masks and states the length. `passes/tiles/tile.py` uses it to compute only what the mask keeps.
     """
 
+    work = COMPUTED
     axis: int = 0
     length: Expr | None = None
 
@@ -98,6 +178,7 @@ class Where(Op):
 class Cast(Op):
     """Conversion to `dtype` (floats to integers round towards zero and saturate, NaN becomes 0)."""
 
+    work = COMPUTED
     dtype: str
 
     def infer(self, inputs: Types) -> Types:
@@ -108,6 +189,7 @@ class Cast(Op):
 class Identity(Op):
     """The operand itself; `stop_gradient` ends differentiation here."""
 
+    work = Work(nothing, ALIAS)
     stop_gradient: bool = False
 
     def infer(self, inputs: Types) -> Types:

@@ -6,8 +6,18 @@ from dataclasses import dataclass
 
 from tempo_core.errors import DTypeError
 from tempo_core.ir.ops.base import Op, Types, check
+from tempo_core.ir.ops.work import FUSED, MEMORY, Work, each_result, size
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr
+
+
+def _scattered(op: ScatterAdd, inputs: Types, outputs: Types) -> Expr:
+    return size(inputs[0]) if inputs[1].rank > op.batch else size(outputs[0])
+
+
+def _indexed(op: Gather | ScatterAdd, inputs: Types) -> str:
+    """A single index makes a slice, or a comparison with all positions."""
+    return MEMORY if inputs[1].rank > 0 else FUSED
 
 
 @dataclass(frozen=True)
@@ -18,6 +28,7 @@ class Gather(Op):
     Indices outside the axis are clamped to its ends; an axis without elements gives zeros.
     """
 
+    work = Work(each_result, _indexed)
     axis: int
     batch: int = 0
 
@@ -36,6 +47,7 @@ class ScatterAdd(Op):
     Updates have the shape that `Gather(axis, batch)` gives for that index. Indices outside the axis are dropped.
     """
 
+    work = Work(_scattered, _indexed)
     axis: int
     size: Expr
     batch: int = 0

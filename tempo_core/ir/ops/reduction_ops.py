@@ -6,18 +6,34 @@ from dataclasses import dataclass
 
 from tempo_core.errors import DTypeError
 from tempo_core.ir.ops.base import Op, Types, along, check, same_shape, without
+from tempo_core.ir.ops.work import MEMORY, REDUCED, Work, each_operand
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.symbolic.expr import Expr
 
 REDUCE = ("sum", "prod", "max", "min", "any", "all")
+# By reducing function: the element that changes no result (`literal` of `ir/builder.py` explains the words).
+NEUTRAL: dict[str, float | str] = {"sum": 0.0, "prod": 1.0, "max": "lowest", "min": "highest", "any": 0.0, "all": 1.0}
+
+
+SCAN_WORK = 2  # operations an element: it is added to those before it in its block, and the sum to all blocks before (`backends/xla_cpu/cumulative.py`)
+
+
+def _reduced(op: Reduce, inputs: Types) -> str:
+    """XLA on a CPU computes the operand of some reductions before it reduces it; with the others, in the reduction's loop."""
+    return MEMORY if op.fn in ("prod", "any", "all") else REDUCED
 
 
 @dataclass(frozen=True)
 class Reduce(Op):
     """Reduction over `axes` (ascending), which disappear; `fn` is one of `REDUCE`."""
 
+    work = Work(each_operand(), _reduced)
     fn: str
     axes: tuple[int, ...]
+
+    @property
+    def neutral(self) -> float | str:
+        return NEUTRAL[self.fn]
 
     def infer(self, inputs: Types) -> Types:
         (x,) = inputs
@@ -33,6 +49,8 @@ class Reduce(Op):
 class Argmax(Op):
     """The first position of the greatest element along `axis`, as int32; of the first NaN if there is one; 0 without elements."""
 
+    work = Work(each_operand(), REDUCED)
+    neutral = "lowest"
     axis: int
 
     def infer(self, inputs: Types) -> Types:
@@ -44,6 +62,8 @@ class Argmax(Op):
 class Argsort(Op):
     """The positions that sort the operand along `axis`, ascending and stable, as int32: all of them, or the first `count`."""
 
+    work = Work(each_operand(), MEMORY)  # times the logarithm of the axis' size: `costs.sorted_axis`
+    neutral = "last"
     axis: int
     count: int | None = None
 
@@ -61,6 +81,8 @@ class Argsort(Op):
 class CumSum(Op):
     """Cumulative sum along `axis`: `y[k] = x[0] + ... + x[k]`; with `reverse`, of the suffix `x[k] + ... + x[-1]`."""
 
+    work = Work(each_operand(SCAN_WORK), MEMORY)
+    neutral = 0.0
     axis: int
     reverse: bool = False
 
@@ -74,6 +96,8 @@ class CumSum(Op):
 class CumMax(Op):
     """Cumulative maximum along `axis`: `y[k] = max(x[0], ..., x[k])`; with `reverse`, of the suffix. NaN stays once it is met."""
 
+    work = Work(each_operand(SCAN_WORK), MEMORY)
+    neutral = "lowest"
     axis: int
     reverse: bool = False
 
@@ -89,6 +113,8 @@ class LinearScan(Op):
     value before, also if it is infinite or NaN. Discounted returns and generalised advantage estimation have this form.
     """
 
+    work = Work(each_operand(2), MEMORY)
+    neutral = 0.0
     axis: int
     reverse: bool = False
 
@@ -107,6 +133,8 @@ class LinearScan(Op):
 class DiscountedSum(Op):
     """`sum_k gamma**k * x[k]` along `axis`, which disappears."""
 
+    work = Work(each_operand(2), MEMORY)
+    neutral = 0.0
     axis: int
     gamma: float
 

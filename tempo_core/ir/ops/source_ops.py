@@ -5,15 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tempo_core.ir.ops.base import Op, Types, check
+from tempo_core.ir.ops.work import MEMORY, VIEW, Work, nothing, size
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr
+
+RANDOM_WORK = 48  # operations a random number: XLA counts 48 for a uniform one, half of 20 rounds for two words
+
+
+def _of_random(op: Random, inputs: Types, outputs: Types) -> Expr:
+    return RANDOM_WORK * size(outputs[0])
 
 
 @dataclass(frozen=True)
 class Constant(Op):
     """A literal array: `data` holds its bytes in row-major order, `sizes` its shape."""
 
+    work = VIEW
     dtype: str
     sizes: tuple[int, ...]
     data: bytes = field(repr=False)
@@ -26,6 +34,7 @@ class Constant(Op):
 class Iota(Op):
     """`0, 1, ..., size - 1` as int32."""
 
+    work = VIEW
     size: Expr
 
     def infer(self, inputs: Types) -> Types:
@@ -36,6 +45,7 @@ class Iota(Op):
 class Eval(Op):
     """The value of a symbolic expression (int32) or condition (bool) at the node's point, as a scalar."""
 
+    work = VIEW
     value: Expr | Bool
 
     def infer(self, inputs: Types) -> Types:
@@ -46,6 +56,7 @@ class Eval(Op):
 class Input(Op):
     """An array that is fed when the program runs, by `name`."""
 
+    work = Work(nothing, MEMORY)
     name: str
     dtype: str
     shape: tuple[Expr, ...]
@@ -62,6 +73,7 @@ class Random(Op):
     `kind`: "uniform" in [0, 1), "normal" (float32), or "bits" (uint32). `stream` numbers the calls in a program.
     """
 
+    work = Work(_of_random, MEMORY)
     kind: str
     stream: int
     shape: tuple[Expr, ...]

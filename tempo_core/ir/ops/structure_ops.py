@@ -7,15 +7,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tempo_core.ir.ops.base import Op, Types
+from tempo_core.ir.ops.work import ALIAS, MEMORY, Work, each_result, nothing
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.lazy import lazy
+
+
+def _called(op: Udf, inputs: Types, outputs: Types) -> Expr:
+    return op.cost[0] if op.cost else each_result(op, inputs, outputs)
+
+
+def _of_instructions(op: Dataflow, inputs: Types, outputs: Types) -> Expr:
+    types = op.body.slot_types
+    parts = (
+        each.work.operations(each, tuple(types[s] for s in sources), tuple(types[s] for s in targets))
+        for each, sources, targets in op.body.instructions
+    )
+    return sum(parts, Expr.of(0))
 
 
 @dataclass(frozen=True)
 class Merge(Op):
     """The value of the first operand whose edge condition holds at the point: the node of a branching tensor."""
 
+    work = Work(nothing, ALIAS)
     type: TensorType
 
     def infer(self, inputs: Types) -> Types:
@@ -31,6 +46,7 @@ class Udf(Op):
     `cost` is what the user says a call takes: (operations, bytes moved), or nothing.
     """
 
+    work = Work(_called, MEMORY)
     fn: Callable[..., Any]
     types: tuple[TensorType, ...]
     kind: str = "jax"
@@ -53,6 +69,7 @@ class Udf(Op):
 class Sink(Op):
     """Hands its operands to `fn(*arrays, **point)` on the host; `point` maps step names to numbers. Gives nothing."""
 
+    work = Work(nothing, MEMORY)
     fn: Callable[..., Any]
     name: str = "sink"
 
@@ -83,6 +100,7 @@ class Output(Op):
     A `partial` result may read points at which its operand does not exist: it is zero there.
     """
 
+    work = Work(nothing, MEMORY)
     position: int
     partial: bool = False
 
@@ -115,6 +133,7 @@ class Dataflowed:
 class Dataflow(Op):
     """A fused island: a small acyclic program of ops with one domain, run as one statement (`passes/keep/fuse.py`)."""
 
+    work = Work(_of_instructions, MEMORY)
     body: Dataflowed
 
     def infer(self, inputs: Types) -> Types:

@@ -6,9 +6,10 @@ import functools
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.axes import places_of, source_of, tiled
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node, compose
-from tempo_core.ir.ranges.moving_windows import bounded_window_of
+from tempo_core.ir.ranges.window_reductions import bounded_window_of
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Range, full_range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum
@@ -66,11 +67,8 @@ class Convolution:
     @property
     def free(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The dimensions of the window's operand, and of the weights, that stay."""
-        op = self.node.op
-        assert isinstance(op, ops.Dot)
-        ranks = [self.graph.edge_rank(edge) for edge in self.node.inputs]
-        left, right = op.left_free(ranks[0]), op.right_free(ranks[1])
-        return (left, right) if self.slot == 0 else (right, left)
+        each = [tuple(sorted(places)) for places in places_of(self.graph, self.node)]
+        return each[self.slot], each[1 - self.slot]
 
     def _order_of_results(self) -> tuple[int, ...]:
         """The dimensions of the convolution's results in the order of the node's, with the step in front."""
@@ -129,7 +127,7 @@ def _weights(graph: Graph, edge: Edge, axis: int, step: Symbol, index: Range, fi
 
 @dataclass(frozen=True)
 class _Viewed:
-    """A read, of which `views` permute dimensions, or insert and remove some of size 1. Dimension `axis` of the read is the wanted one.
+    """A read, of which `views` are permutations and reshapes. Dimension `axis` of the read is the wanted one.
 
     Each view has the dimension that it becomes there.
     """
@@ -140,15 +138,11 @@ class _Viewed:
 
     def widened(self, graph: Graph, edge: Edge, size: Expr) -> Operand | None:
         """The operand, if it reads `edge`, whose dimension is `size` long, in place of its own. None if a size varies with a step."""
-        shape, views = graph.edge_type(edge).shape, list[ops.Op]()
-        for op, axis in self.views:
-            if isinstance(op, ops.Reshape):
-                op = ops.Reshape((*op.shape[:axis], size, *op.shape[axis + 1 :]))
-                shape = op.shape
-            elif isinstance(op, ops.Permute):
-                shape = tuple(shape[k] for k in op.order)
-            views.append(op)
-        return None if any(length.steps for length in shape) else Operand(edge, tuple(views), shape)
+        views = tuple(tiled(op, axis, size) for op, axis in self.views)
+        type = graph.edge_type(edge)
+        for op in views:
+            (type,) = op.infer((type,))
+        return None if any(length.steps for length in type.shape) else Operand(edge, views, type.shape)
 
 
 def _viewed(graph: Graph, edge: Edge, axis: int) -> _Viewed:
@@ -158,20 +152,9 @@ def _viewed(graph: Graph, edge: Edge, axis: int) -> _Viewed:
         source = graph[edge.source]
         is_own = bool(source.inputs) and edge.is_own_point(source.domain)  # else ranges add dimensions
         inner = compose(source.inputs[0], source.domain.steps, edge.index) if is_own else None
-        before = None if inner is None else _axis_before(source.op, graph.edge_type(source.inputs[0]).shape, axis)
-        if inner is None or before is None:
+        is_view = isinstance(source.op, (ops.Permute, ops.Reshape))
+        before = source_of(graph, source, axis) if inner is not None and is_view else None
+        if inner is None or before is None or before[0] is None:
             return _Viewed(edge, axis, tuple(reversed(views)))
         views.append((source.op, axis))
-        edge, axis = inner, before
-
-
-def _axis_before(op: ops.Op, shape: tuple[Expr, ...], axis: int) -> int | None:
-    """The dimension that a view makes dimension `axis` of; None if it does more than to permute, or to insert and remove sizes of 1."""
-    if isinstance(op, ops.Permute):
-        return op.order[axis]
-    if not isinstance(op, ops.Reshape) or op.shape[axis] == 1:
-        return None
-    old, new = ([k for k, size in enumerate(sizes) if size != 1] for sizes in (shape, op.shape))
-    if [shape[k] for k in old] != [op.shape[k] for k in new]:
-        return None
-    return old[new.index(axis)]
+        (edge, axis) = inner, before[0]

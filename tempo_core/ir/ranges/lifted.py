@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tempo_core.ir import ops
+from tempo_core.ir.axes import dropped
 from tempo_core.ir.builder import NEUTRAL, Builder, literal
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import Convolution
-from tempo_core.ir.ranges.elements import Elements, Reads, range_of, without
-from tempo_core.ir.ranges.moving_windows import bounded_window_of, window_of
+from tempo_core.ir.ranges.elements import Elements, Reads, range_of
 from tempo_core.ir.ranges.scans import SCANS, positions_of_maxima, spread, take
 from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.ir.ranges.sums import Summation
 from tempo_core.ir.ranges.terms import Term, Terms
-from tempo_core.ir.ranges.window_reductions import of_blocks, of_bounded_windows, of_windows
+from tempo_core.ir.ranges.window_reductions import bounded_window_of, of_blocks, of_bounded_windows, of_windows, window_of
 from tempo_core.symbolic.condition import conjunction
 from tempo_core.symbolic.domain import Domain, Range, full_range
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -71,7 +71,7 @@ class Lifting:
         op, index = self.node.op, self.reads.index
         value = Summation(whole, point, self.term, self.reads.step, self.is_suffix, self._last, index.stop - index.start).value()
         value = _or_neutral(point, value, "sum", index)
-        rest = without(op.axes, self.reads.axes[0]) if isinstance(op, ops.Reduce) else ()
+        rest = dropped(op.axes, self.reads.axes[0]) if isinstance(op, ops.Reduce) else ()
         return point.add(ops.Reduce("sum", rest), value) if rest else value
 
     def _taken(self, whole: Builder, point: Builder, x: Edge, axis: int) -> Edge | None:

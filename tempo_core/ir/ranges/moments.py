@@ -25,9 +25,8 @@ class Moments:
     def __init__(self, build: Builder, variables: Sequence[Edge], weights: Edge | None, suffixes: bool):
         self.build, self.weights, self.suffixes = build, weights, suffixes
         self._moments: dict[Powers, Edge | None] = {}
-        self.counts = self._counts(variables[0])
+        self.counts, self.counts_before = self._counts(variables[0])
         self.means = [_two(build, "div", self._summed(x), self.counts) for x in variables]
-        self.from_before = [_two(build, "sub", x, self._before(mean)) for x, mean in zip(variables, self.means, strict=True)]
         self.from_mean = [_two(build, "sub", x, mean) for x, mean in zip(variables, self.means, strict=True)]
 
     def of(self, powers: Powers) -> Edge | None:
@@ -43,9 +42,12 @@ class Moments:
             return None
         if self.weights is None and sum(powers) == 2:
             one, other = (k for k, power in enumerate(powers) for _ in range(power))
-            return self._summed(_two(self.build, "mul", self.from_before[one], self.from_mean[other]))
+            growth = _two(
+                self.build, "div", self.counts, self.counts_before
+            )  # of the distance: from the mean before, not from this one
+            return self._summed(_product(self.build, (1, 1), [self.from_mean[one], self.from_mean[other]], growth))
         new = _product(self.build, powers, self.from_mean, self.weights)
-        steps = [_two(self.build, "div", distance, self.counts) for distance in self.from_before]  # of the means
+        steps = [_two(self.build, "div", distance, self.counts_before) for distance in self.from_mean]  # of the means
         back = [self.build.add(ops.Unary("neg"), step) for step in steps]
         earlier = moved(self.build, powers, back, lambda lower: self._earlier(lower) if lower != powers else None)
         return self._summed(_two(self.build, "add", new, earlier))
@@ -54,13 +56,19 @@ class Moments:
         moment = self.of(powers)
         return None if moment is None else self._before(moment)
 
-    def _counts(self, like: Edge) -> Edge:
-        build = self.build
-        type = build.type(like)
-        number = build.add(ops.Iota(type.shape[0]))
-        one = build.add(ops.Broadcast((type.shape[0],), ()), build.add(ops.Eval(type.shape[0] if self.suffixes else Expr.of(1))))
-        count = build.add(ops.Binary("sub"), one, number) if self.suffixes else build.add(ops.Binary("add"), number, one)
-        return build.add(ops.Broadcast(type.shape, (0,)), build.add(ops.Cast(type.dtype), count))
+    def _counts(self, like: Edge) -> tuple[Edge, Edge]:
+        """The number of terms of each prefix, or suffix, and of the one before it: 1 for the first, whose distances are all zero."""
+        build, type = self.build, self.build.type(like)
+
+        def repeated(number: Expr) -> Edge:
+            return build.add(ops.Broadcast((type.shape[0],), ()), build.add(ops.Eval(number)))
+
+        earlier, one = build.add(ops.Iota(type.shape[0])), repeated(Expr.of(1))
+        if self.suffixes:
+            earlier = build.add(ops.Binary("sub"), repeated(type.shape[0] - 1), earlier)
+        numbers = build.add(ops.Binary("add"), earlier, one), build.add(ops.Binary("maximum"), earlier, one)
+        counts, before = (build.add(ops.Broadcast(type.shape, (0,)), build.add(ops.Cast(type.dtype), n)) for n in numbers)
+        return counts, before
 
     def _summed(self, x: Edge) -> Edge:
         return self.build.add(ops.CumSum(0, self.suffixes), x)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import fields
 
 from tempo_core.ir import ops
+from tempo_core.ir.axes import ROWS
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Index, Point, Range, is_own_point
 from tempo_core.symbolic.expr import Expr, FloorDivide, Symbol, minimum
 
 # Ops whose value at a point depends on nothing but their operands and their own expressions.
-_BY_OPERANDS = (
-    ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Identity, ops.Constant, ops.Eval, ops.Iota, ops.Reduce, ops.Argmax,
-    ops.Reshape, ops.Permute, ops.Broadcast, ops.Slice, ops.Pad, ops.Concat, ops.Flip, ops.Gather, ops.Dot, ops.CumSum, ops.CumMax,
-)  # fmt: skip
+_BY_OPERANDS = (*ROWS, ops.Constant, ops.Eval, ops.Iota)
 
 
 def block_of(index: Range, step: Symbol) -> Expr | None:

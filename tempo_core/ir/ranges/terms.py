@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.axes import dropped, left_out, places_of
 from tempo_core.ir.builder import constant_op
 from tempo_core.ir.graph import Edge, Node, constant_number
-from tempo_core.ir.ranges.elements import Elements, without
+from tempo_core.ir.ranges.elements import Elements
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Range, identity
@@ -116,7 +117,7 @@ class Terms:
         return self._difference(left, self._negated(right) if op.fn == "add" else right)
 
     def _of_broadcast(self, node: Node, op: ops.Broadcast, axis: int) -> Term | None:
-        shape, axes = (*op.shape[:axis], *op.shape[axis + 1 :]), without(op.axes, axis)
+        shape, axes = left_out(op.shape, axis), dropped(op.axes, axis)
         if axis not in op.axes:
             return Term(scale=self._add(ops.Broadcast(shape, axes), node.inputs[0]))
         return self._repeated(self.of(node.inputs[0], op.axes.index(axis)), shape, axes)
@@ -145,12 +146,7 @@ class Terms:
         if len(op.left_contract) != 1:
             return None
         left, right = self.of(node.inputs[0], axes[0]), self.of(node.inputs[1], axes[1])
-        ranks = [self.graph.edge_rank(edge) for edge in node.inputs]
-        batch, free = len(op.left_batch), len(op.left_free(ranks[0]))
-        of_left = dict(zip((*op.left_batch, *op.left_free(ranks[0])), range(batch + free), strict=True))
-        places = (*range(batch), *range(batch + free, node.outputs[0].rank))
-        of_right = dict(zip((*op.right_batch, *op.right_free(ranks[1])), places, strict=True))
-        kept = [[where[a] for a in range(rank) if a in where] for where, rank in ((of_left, ranks[0]), (of_right, ranks[1]))]
+        kept = [[to[a] for a in sorted(to)] for to in places_of(self.graph, node)]
         if any(positions != sorted(positions) for positions in kept):
             return None
         shape = node.outputs[0].shape

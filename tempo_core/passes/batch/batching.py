@@ -1,4 +1,4 @@
-"""Vectorization rules, one row for each op: how to compute an op for all points of a step at once.
+"""Vectorization: how to compute an op for all points of a step at once, by its row of `ir/axes.py`, or of `RULES`.
 
 The points are a new leading dimension, whose size is the step's bound. Some operands have it. A rule takes the op, its
 operands as pairs (edge, whether it has the leading dimension), and their types without that dimension. The rule builds the
@@ -14,6 +14,7 @@ from typing import Any
 
 from tempo_core.errors import MissingRow
 from tempo_core.ir import ops
+from tempo_core.ir.axes import ROWS, with_leading
 from tempo_core.ir.builder import Builder, literal, zeros_outside
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.types import TensorType
@@ -74,45 +75,26 @@ def batched(
         value = build.add(op, *(edge for edge, _ in operands))
         shape = (batch.size, *results[0].shape)
         return build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), value)
-    if type(op) not in RULES:
-        raise MissingRow(f"no row of passes/batch/batching.py says how to vectorize {type(op).__name__}")
-    return RULES[type(op)](batch)
+    if type(op) not in RULES and type(op) not in ROWS:
+        raise MissingRow(f"no row of ir/axes.py or passes/batch/batching.py says how to vectorize {type(op).__name__}")
+    return RULES.get(type(op), _all_wide)(batch)
 
 
-def _elementwise(batch: Batch) -> Edge:
-    return batch.build.add(batch.op, *batch.all_wide())
+def _all_wide(batch: Batch) -> Edge:
+    """One more dimension of all operands and of the result: see `ir/axes.py`."""
+    return batch.build.add(with_leading(batch.op, batch.size), *batch.all_wide())
 
 
 def _where(batch: Batch) -> Edge:
     """A mask stays a mask along its axis, unless its length differs from point to point."""
     op: ops.Where = batch.op
-    if op.length is not None:
-        op = ops.Where() if batch.step in op.length.steps else replace(op, axis=op.axis + 1)
-    return batch.build.add(op, *batch.all_wide())
-
-
-def _one_axis(batch: Batch) -> Edge:
-    """Ops with one axis parameter: the axis moves by one."""
-    return batch.build.add(replace(batch.op, axis=batch.op.axis + 1), *batch.all_wide())
-
-
-def _reduce(batch: Batch) -> Edge:
-    return batch.build.add(ops.Reduce(batch.op.fn, tuple(a + 1 for a in batch.op.axes)), batch.wide(0))
-
-
-def _reshape(batch: Batch) -> Edge:
-    return batch.build.add(ops.Reshape((batch.size, *batch.op.shape)), batch.wide(0))
-
-
-def _permute(batch: Batch) -> Edge:
-    return batch.build.add(ops.Permute((0, *(k + 1 for k in batch.op.order))), batch.wide(0))
+    varies = op.length is not None and batch.step in op.length.steps
+    return _all_wide(replace(batch, op=ops.Where()) if varies else batch)
 
 
 def _broadcast(batch: Batch) -> Edge:
     edge, has = batch.operands[0]
-    shape = (batch.size, *batch.op.shape)
-    axes = tuple(a + 1 for a in batch.op.axes)
-    return batch.build.add(ops.Broadcast(shape, (0, *axes) if has else axes), edge)
+    return _all_wide(batch) if has else batch.build.add(ops.Broadcast((batch.size, *batch.op.shape), _up(batch.op.axes)), edge)
 
 
 def _dot(batch: Batch) -> Edge:
@@ -123,8 +105,7 @@ def _dot(batch: Batch) -> Edge:
     (left, left_has), (right, right_has) = batch.operands
     op: ops.Dot = batch.op
     if left_has and right_has:
-        both = ops.Dot(_up(op.left_contract), _up(op.right_contract), (0, *_up(op.left_batch)), (0, *_up(op.right_batch)))
-        return batch.build.add(both, left, right)
+        return _all_wide(batch)
     if left_has:
         product = batch.build.add(
             ops.Dot(_up(op.left_contract), op.right_contract, _up(op.left_batch), op.right_batch), left, right
@@ -167,7 +148,7 @@ def _gather(batch: Batch) -> Edge:
     (x, x_has), (index, index_has) = batch.operands
     op: ops.Gather = batch.op
     if (x_has and index_has) or op.batch:
-        return batch.build.add(ops.Gather(op.axis + 1, op.batch + 1), *batch.all_wide())
+        return _all_wide(batch)
     if x_has:
         return batch.build.add(ops.Gather(op.axis + 1), x, index)
     return batch.front(batch.build.add(ops.Gather(op.axis), x, index), op.axis)
@@ -178,7 +159,7 @@ def _scatter_add(batch: Batch) -> Edge:
     op: ops.ScatterAdd = batch.op
     if updates_have and not index_has and not op.batch:
         return batch.build.add(replace(op, axis=op.axis + 1), batch.wide(0), index)
-    return batch.build.add(replace(op, axis=op.axis + 1, batch=op.batch + 1), *batch.all_wide())
+    return _all_wide(batch)
 
 
 def _slice(batch: Batch) -> Edge:
@@ -194,7 +175,7 @@ def _pad(batch: Batch) -> Edge:
     """As for slices: where the amounts vary with the step, a gather. Their sum does not vary."""
     op: ops.Pad = batch.op
     if batch.step not in op.symbols:
-        return _one_axis(batch)
+        return _all_wide(batch)
     return _window(batch, -op.low, 1, False)
 
 
@@ -234,12 +215,8 @@ def _udf(batch: Batch) -> None:
     build.graph.put(replace(node, op=replace(op, fn=Vmapped(op.fn, axes), types=types, cost=cost), inputs=tuple(edges)))
 
 
-RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {
-    ops.Unary: _elementwise, ops.Binary: _elementwise, ops.Compare: _elementwise, ops.Where: _where,
-    ops.Cast: _elementwise, ops.Identity: _elementwise, ops.Random: _random,
-    ops.Reduce: _reduce, ops.Argmax: _one_axis, ops.Argsort: _one_axis, ops.CumSum: _one_axis, ops.CumMax: _one_axis, ops.LinearScan: _one_axis,
-    ops.DiscountedSum: _one_axis, ops.Pad: _pad, ops.Concat: _one_axis, ops.Flip: _one_axis,
-    ops.Slice: _slice, ops.Dot: _dot, ops.Conv: _conv, ops.Reshape: _reshape, ops.Permute: _permute, ops.Broadcast: _broadcast,
+RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {  # of ops that need more than their row of `ir/axes.py`
+    ops.Where: _where, ops.Random: _random, ops.Pad: _pad, ops.Slice: _slice, ops.Broadcast: _broadcast, ops.Dot: _dot, ops.Conv: _conv,
     ops.Gather: _gather, ops.ScatterAdd: _scatter_add, ops.Eval: _eval, ops.Udf: _udf,
 }  # fmt: skip
 

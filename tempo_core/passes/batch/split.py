@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from tempo_core import prices
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import loop_nest, moved
+from tempo_core.ir.dependence import cycles, moved
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.passes.base import Pass, condition_without, remove_dead
 from tempo_core.passes.batch.vectorize import legal_nodes
@@ -93,10 +93,9 @@ def _freed(graph: Graph, step: Symbol, place: Expr) -> set[int]:
     freed = there - always
     if not any(isinstance(graph[n].op, (ops.Dot, ops.Conv)) for n in freed):
         return set()
-    for part in loop_nest(graph, ()).nests():
-        members = {vertex.node for vertex in part.vertices} if part.cyclic else set()
-        if members & freed:
-            freed |= members & there
+    for cycle in cycles(graph, *graph.order):
+        if cycle.nodes & freed:
+            freed |= cycle.nodes & there
 
     def is_there(edge: Edge) -> bool:
         """Whether a value exists before the place, for a reader before it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tempo_core import prices
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import direction, direction_of, innermost_steps, loop_nest
+from tempo_core.ir.dependence import cycles, direction, direction_of, innermost_steps
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.passes.base import Pass
 from tempo_core.passes.batch.leading import Vectorizer, is_selected
@@ -77,23 +77,20 @@ def legal_nodes(graph: Graph, step: Symbol, ragged_too: bool = False, beside: tu
     ragged = {n.id for n in graph if not all(t.is_static for t in n.outputs)}
     results = {e.source for n in graph if isinstance(n.op, ops.Output) for e in n.inputs}
     fit -= ragged & results  # such results are lists, not arrays
-    others = [s for s in graph.order if s != step]
     bound: set[int] = set()  # on a cycle through other points of the step, or on a cycle with an unfit node
-    for inner in loop_nest(graph, others).nests():
-        if inner.cyclic:
-            members = {v.node for v in inner.vertices if step in graph[v.node].domain}
-            if not members <= fit or any(direction_of(graph, arc, step) != "=" for arc in inner.arcs):
-                bound |= members
+    for inner in cycles(graph, step):
+        members = {n for n in inner.nodes if step in graph[n].domain}
+        if not members <= fit or any(direction_of(graph, arc, step) != "=" for arc in inner.arcs):
+            bound |= members
     legal = fit - bound
     while True:  # at all points of the step at once, a node may read more than at each: no cycle may lead through it
         # An elementwise selection computes all its branches at all points.
         selected = frozenset(n for n in legal if isinstance(graph[n].op, ops.Merge) and is_selected(graph[n], step))
         widened = {n: wide for n in legal if (wide := _with_whole_reads(graph, graph[n], step)) is not graph[n]}
         tied: set[int] = set()
-        for inner in loop_nest(_replaced(graph, widened), others, selected).nests() if selected or widened else ():
-            members = {v.node for v in inner.vertices}
-            if inner.cyclic and not members.isdisjoint(selected | widened.keys()):
-                tied |= members
+        for inner in cycles(_replaced(graph, widened), step, joined=selected) if selected or widened else ():
+            if not inner.nodes.isdisjoint(selected | widened.keys()):
+                tied |= inner.nodes
         if not tied & legal:
             return legal
         legal -= tied
@@ -356,10 +353,10 @@ def _whole_reader(graph: Graph, node_id: int, step: Symbol) -> int | None:
 def _carried_reads(graph: Graph, step: Symbol) -> dict[int, tuple[Ref, Ref]]:
     """For each node on a cycle through other points of a step: the reader and the read on the cycle that leave the point."""
     carried: dict[int, tuple[Ref, Ref]] = {}
-    for inner in loop_nest(graph, [s for s in graph.order if s != step]).nests():
-        arcs = [arc for arc in inner.arcs if inner.cyclic and direction_of(graph, arc, step) != "="]
+    for inner in cycles(graph, step):
+        arcs = [arc for arc in inner.arcs if direction_of(graph, arc, step) != "="]
         if arcs:
             edge = graph[arcs[0].reader.node].inputs[arcs[0].slot]
             read = Ref(edge.source, f"[{', '.join(map(str, edge.index))}]")
-            carried |= dict.fromkeys({v.node for v in inner.vertices}, (Ref(arcs[0].reader.node), read))
+            carried |= dict.fromkeys(inner.nodes, (Ref(arcs[0].reader.node), read))
     return carried

@@ -7,7 +7,8 @@ from itertools import combinations
 from typing import ClassVar
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import direction_of, feeding, forward_order, loop_nest
+from tempo_core.ir.axes import ELEMENTWISE
+from tempo_core.ir.dependence import cycles, direction_of, feeding, forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass
@@ -83,17 +84,16 @@ def _tables(graph: Graph, row: Symbol, column: Symbol) -> tuple[set[int], Groups
 
     The branches of one `Merge` may lie on several cycles: they are one.
     """
-    cycles, on_cycles, along_both = Groups[int](), set[int](), set[int]()
-    for nest in loop_nest(graph, [s for s in graph.order if s not in (row, column)]).nests():
-        if nest.cyclic:
-            members = [vertex.node for vertex in nest.vertices]
-            on_cycles.update(members)
-            for member in members:
-                cycles.join(member, members[0])
-            signs = {(direction_of(graph, arc, row), direction_of(graph, arc, column)) for arc in nest.arcs}
-            if any({("=", sign), (sign, "=")} <= signs for sign in "<>"):
-                along_both.add(members[0])
-    tables = {n for n in on_cycles if cycles.of(n) in {cycles.of(member) for member in along_both}}
+    joined, on_cycles, along_both = Groups[int](), set[int](), set[int]()
+    for cycle in cycles(graph, row, column):
+        first, *_ = cycle.nodes
+        on_cycles |= cycle.nodes
+        for member in cycle.nodes:
+            joined.join(member, first)
+        signs = {(direction_of(graph, arc, row), direction_of(graph, arc, column)) for arc in cycle.arcs}
+        if any({("=", sign), (sign, "=")} <= signs for sign in "<>"):
+            along_both.add(first)
+    tables = {n for n in on_cycles if joined.of(n) in {joined.of(member) for member in along_both}}
     fitting = tables | {node.id for node in graph if node.id not in on_cycles and _fits(node, row, column)}
     order = [graph[n] for n in forward_order(graph) if n in fitting]
     after, before = set(tables), set(tables)
@@ -101,7 +101,7 @@ def _tables(graph: Graph, row: Symbol, column: Symbol) -> tuple[set[int], Groups
         after |= {node.id} if any(edge.source in after for edge in node.inputs) else set()
     for node in reversed(order):
         before |= {edge.source for edge in node.inputs} if node.id in before else set()
-    return fitting & after & before, cycles
+    return fitting & after & before, joined
 
 
 def _fits(node: Node, row: Symbol, column: Symbol) -> bool:
@@ -116,9 +116,6 @@ def _factors(graph: Graph, row: Symbol, column: Symbol, nodes: set[int]) -> list
     products = [graph[n] for n in nodes if isinstance(graph[n].op, (ops.Dot, ops.Conv))]
     reads = [edge for node in products for edge in node.inputs if edge.source not in nodes]
     return [graph.edge_type(edge) for edge in reads if not edge.steps.isdisjoint((row, column))]
-
-
-ELEMENTWISE = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Merge)
 
 
 def _with_operands(graph: Graph, nodes: set[int], row: Symbol, column: Symbol) -> tuple[Graph, set[int]]:
@@ -140,7 +137,7 @@ def _with_operands(graph: Graph, nodes: set[int], row: Symbol, column: Symbol) -
     for node in (graph[n] for n in forward_order(graph) if n in before - nodes):
         copy = replace(copied(node), id=graph.next_id, name="")
         if (
-            isinstance(node.op, ELEMENTWISE)
+            isinstance(node.op, (*ELEMENTWISE, ops.Merge))
             and {row, column} <= set(node.domain.steps)
             and not any(map(is_gathered, copy.inputs))
         ):

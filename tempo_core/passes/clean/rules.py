@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tempo_core.ir import ops
+from tempo_core.ir.dependence import reached
 from tempo_core.ir.graph import Edge, Graph, constant_number, is_identity
 from tempo_core.ir.ops import Op
 from tempo_core.passes.base import operand_domains, read_at
@@ -348,16 +349,11 @@ def _sum_of_merges(view: View) -> Edge | None:
 
 def _depends_on(graph: Graph, node_id: int, other: int) -> bool:
     """Whether a node depends on another through no further Merge."""
-    waiting, seen = [node_id], {node_id}
-    while waiting:
-        current = waiting.pop()
-        if current == other:
-            return True
-        if not isinstance(graph[current].op, ops.Merge):
-            sources = {edge.source for edge in graph[current].inputs} - seen
-            seen |= sources
-            waiting += sources
-    return False
+
+    def sources(each: int) -> list[int]:
+        return [] if isinstance(graph[each].op, ops.Merge) else [edge.source for edge in graph[each].inputs]
+
+    return other in reached([node_id], sources)
 
 
 RULES: tuple[Rule, ...] = (

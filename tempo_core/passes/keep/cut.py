@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TypeVar
 
+from tempo_core.ir.dependence import reached
+
 V = TypeVar("V", bound=Hashable)
 
 _Place = tuple[object, bool]  # a vertex, and whether behind its own capacity
@@ -72,12 +74,5 @@ def _path(left: Mapping[_Place, Mapping[_Place, int]]) -> list[_Place] | None:
 
 def _reaching_the_sink(left: Mapping[_Place, Mapping[_Place, int]]) -> set[_Place]:
     """The places from which more may flow to the sink."""
-    reaching: set[_Place] = {_SINK}
-    waiting: list[_Place] = [_SINK]
-    while waiting:
-        place = waiting.pop()
-        for other in left[place]:
-            if other not in reaching and left[other].get(place, 0):
-                reaching.add(other)
-                waiting.append(other)
-    return reaching
+    start: list[_Place] = [_SINK]
+    return reached(start, lambda place: [other for other in left[place] if left[other].get(place, 0)])

@@ -34,7 +34,7 @@ class Recompute(Pass):
         loops = loop_nest(graph, graph.order)
         copied = graph.copy()
         for nest in loops.nests():
-            nodes = {vertex.node for vertex in nest.vertices}
+            nodes = nest.nodes
             inner = [part for part in nest.parts if isinstance(part, Nest) and part.step is not None]
             signs = [_sign(graph, part) for part in inner]
             if "<" in signs and ">" in signs:
@@ -45,7 +45,7 @@ class Recompute(Pass):
 
 def _sign(graph: Graph, nest: Nest) -> str:
     """Whether a nest's loop reads earlier points of its step ("<"), or later ones (">")."""
-    nodes = {vertex.node for vertex in nest.vertices}
+    nodes = nest.nodes
     assert nest.step is not None
     for reader in (graph[n] for n in nodes):
         for edge in reader.inputs:
@@ -68,7 +68,7 @@ class _Loop:
         self.loop_of = {v.node: k for k, part in enumerate(beside) for v in part.vertices}
         other = [part for part in beside if part.step == self.step and _sign(graph, part) not in ("=", sign)]
         self.crossing = self._crossing({vertex.node for part in other for vertex in part.vertices})
-        self.members = self._with_followers({vertex.node for vertex in nest.vertices})
+        self.members = self._with_followers(nest.nodes)
 
     def rewrite(self) -> None:
         """Let the loop read copies of what it computes again."""

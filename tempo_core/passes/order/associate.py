@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.labelled import Labelled, contraction, repeated
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.batch.vectorize import legal_nodes
 from tempo_core.passes.decisions import Ref, note
-from tempo_core.passes.order.chains import Chain, Labels, Tree, chain, members
+from tempo_core.passes.order.chains import Chain, Tree, chain, members
 from tempo_core.prices import NOMINAL
 from tempo_core.symbolic.condition import Bool, at_least_zero, conjunction
 from tempo_core.symbolic.domain import Domain
@@ -194,37 +195,24 @@ class Ordered:
 
     def add(self, condition: Bool) -> Edge:
         """The result, over the points of the root at which a condition holds."""
-        edge, labels = self._product(self.tree, condition)
-        wanted = self.products.labels
-        if labels == wanted:
-            return edge
         build = Builder(self.products.graph, self.products.root, self._domain(self.tree, condition))
-        return build.add(ops.Permute(tuple(labels.index(label) for label in wanted)), edge)
+        return repeated(build, self._product(self.tree, condition), self.products.labels, ())
 
-    def _product(self, tree: Tree, condition: Bool) -> tuple[Edge, Labels]:
-        """The value of a tree, and the labels of its dimensions."""
+    def _product(self, tree: Tree, condition: Bool) -> Labelled:
+        """The value of a tree."""
         if isinstance(tree, int):
-            factor = self.products.factors[tree]
-            return factor.edge, factor.labels
+            return self.products.factors[tree]
         sides = [self._product(part, condition) for part in tree]
         kept, wanted = self.products.labels_of(members(tree)), self.products.labels
+        contracted = tuple(label for label in sides[0].labels if label in sides[1].labels and label not in kept)
         choices = []
-        for (left, left_labels), (right, right_labels) in (sides, reversed(sides)):
-            shared = [label for label in left_labels if label in right_labels]
-            shared.sort(key=lambda label: wanted.index(label) if label in wanted else len(wanted))
-            batch = [label for label in shared if label in kept]
-            contracted = [label for label in shared if label not in kept]
-            places = [
-                tuple(labels.index(label) for label in group)
-                for group in (contracted, batch)
-                for labels in (left_labels, right_labels)
-            ]
-            free = [label for label in (*left_labels, *right_labels) if label not in shared]
-            choices.append((ops.Dot(*places), (left, right), (*batch, *free)))
+        for left, right in (sides, reversed(sides)):
+            op, labels = contraction(left.labels, right.labels, contracted, wanted)
+            choices.append((op, (left.edge, right.edge), labels))
         in_order = [choice for choice in choices if choice[2] == tuple(label for label in wanted if label in kept)]
         op, operands, labels = (in_order or choices)[0]
         build = Builder(self.products.graph, self.products.root, self._domain(tree, condition))
-        return build.add(op, *operands), labels
+        return Labelled(build.add(op, *operands), labels)
 
     def _domain(self, tree: Tree, condition: Bool) -> Domain:
         """The points at which a product runs: the root's, along the steps with which its factors vary."""

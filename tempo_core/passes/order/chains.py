@@ -11,23 +11,15 @@ import math
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tempo_core.ir import ops
+from tempo_core.ir.axes import operand_labels, reduced
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.labelled import Labelled, Labels
 from tempo_core.ir.ops import product
 from tempo_core.prices import MOST_FACTORS
 from tempo_core.symbolic.domain import step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 
 Tree = int | tuple["Tree", "Tree"]  # the number of a factor, or a product of two trees
-Labels = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Factor:
-    """An operand of the chain, with the label of each of its dimensions."""
-
-    edge: Edge
-    labels: Labels
 
 
 @dataclass
@@ -41,7 +33,7 @@ class Chain:
     root: Node
     hoists: bool
     labels: Labels = ()
-    factors: list[Factor] = field(default_factory=list)
+    factors: list[Labelled] = field(default_factory=list)
     sizes: list[Expr] = field(default_factory=list)
     tree: Tree = 0
 
@@ -101,32 +93,21 @@ def chain(graph: Graph, root: Node, inner: Container[int]) -> Chain | None:
 
 def _expanded(chain: Chain, node: Node, labels: Labels, inner: Container[int], most: int) -> Tree:
     """The factors of a node whose dimensions have these labels, at most so many, and how it multiplies them."""
-    graph, op = chain.graph, node.op
-    if isinstance(op, ops.Permute):
-        below: list[int] = [0] * len(labels)
-        for place, axis in enumerate(op.order):
-            below[axis] = labels[place]
-        return _operand(chain, node.inputs[0], tuple(below), inner, most)
-    assert isinstance(op, ops.Dot)
-    shapes = [type.shape for type in graph.input_types(node)]
-    free = op.left_free(len(shapes[0])), op.right_free(len(shapes[1]))
-    batch = len(op.left_batch)
-    starts = batch, batch + len(free[0])
-    fresh = tuple(range(len(chain.sizes), len(chain.sizes) + len(op.left_contract)))
-    chain.sizes += [shapes[0][axis] for axis in op.left_contract]
-    sides = []
-    for side, (contracted, shared) in enumerate(((op.left_contract, op.left_batch), (op.right_contract, op.right_batch))):
-        of = dict(zip(contracted, fresh, strict=True)) | dict(zip(shared, labels[:batch], strict=True))
-        of |= dict(zip(free[side], labels[starts[side] :], strict=False))
-        sides.append(tuple(of[axis] for axis in range(len(shapes[side]))))
-    left = _operand(chain, node.inputs[0], sides[0], inner, most - 1)
-    return left, _operand(chain, node.inputs[1], sides[1], inner, most)
+    shapes = [type.shape for type in chain.graph.input_types(node)]
+    sizes = [shapes[0][axis] for axis, *_ in reduced(node.op)]
+    fresh = range(len(chain.sizes), len(chain.sizes) + len(sizes))
+    chain.sizes += sizes
+    sides = operand_labels(node.op, shapes, node.outputs[0].shape, labels, fresh)
+    later = range(len(sides) - 1, -1, -1)  # how many operands come after each
+    operands = zip(node.inputs, sides, later, strict=True)
+    left, *right = [_operand(chain, edge, side, inner, most - count) for edge, side, count in operands]
+    return (left, right[0]) if right else left
 
 
 def _operand(chain: Chain, edge: Edge, labels: Labels, inner: Container[int], most: int) -> Tree:
     if edge.source in inner and len(chain.factors) + 1 < most:
         return _expanded(chain, chain.graph[edge.source], labels, inner, most)
-    chain.factors.append(Factor(edge, labels))
+    chain.factors.append(Labelled(edge, labels))
     return len(chain.factors) - 1
 
 

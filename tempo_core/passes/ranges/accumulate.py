@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
-from tempo_core.ir.builder import COMBINE, NEUTRAL, Builder, constant_op
-from tempo_core.ir.dependence import direction_of, loop_nest
+from tempo_core.ir.builder import NEUTRAL, Builder, accumulated, constant_op
+from tempo_core.ir.dependence import cycle_sign, cycles, reached
 from tempo_core.ir.graph import Edge, Graph, Key, Node
-from tempo_core.ir.types import TensorType
+from tempo_core.ir.types import ROUNDED_ONCE, TensorType
 from tempo_core.passes.base import Pass, redirect, remove_dead
 from tempo_core.passes.decisions import note
 from tempo_core.prices import nominal
-from tempo_core.symbolic.condition import TRUE, Bool, conjunction, equal
-from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, step_order
+from tempo_core.symbolic.condition import TRUE, Bool, conjunction
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.isl.relation import uncovered
 from tempo_core.symbolic.proof import unless_obvious
-
-_ROUNDED_ONCE = ("bfloat16", "float16")  # sums and products of these are computed in float32
 
 
 @dataclass(frozen=True)
@@ -45,17 +44,17 @@ class Accumulate(Pass):
         graph = graph.copy()
         for step in reversed(graph.order):  # the innermost loop first
             if self.running:
-                number, _ = _cycles(graph, step)
+                number = {node_id: k for k, cycle in enumerate(cycles(graph, step)) for node_id in cycle.nodes}
                 for node in graph:
                     if node.id in number and _runs_along(graph, node, step, number):
                         _accumulate_prefix(graph, node, step)
                 continue
             reductions = _reductions(graph, step)
-            backwards = _directions(graph, step, {graph[n].inputs[0].source for n in reductions}) if reductions else {}
+            directions = _directions(graph, step, {graph[n].inputs[0].source for n in reductions}) if reductions else {}
             for node_id in reductions:
-                runs_backwards = backwards[graph[node_id].inputs[0].source]
-                if runs_backwards is not None:
-                    _accumulate(graph, _innermost(graph, graph[node_id], step), step, runs_backwards)
+                sign = directions[graph[node_id].inputs[0].source]
+                if sign:
+                    _accumulate(graph, _innermost(graph, graph[node_id], step), step, backwards=sign == ">")
         return remove_dead(graph)
 
 
@@ -85,49 +84,28 @@ def _is_reduced(graph: Graph, reader: Node, edge: Edge, step: Symbol, index: Ran
     ranges = [s for s, i in edge.by_step(source.domain).items() if isinstance(i, Range)]
     if any(s in reader.domain for s in ranges) or ranges.index(step) not in op.axes:
         return False
-    if len(ranges) > 1 and (ranges[-1] != step or reader.outputs[0].dtype in _ROUNDED_ONCE):
+    if len(ranges) > 1 and (ranges[-1] != step or reader.outputs[0].dtype in ROUNDED_ONCE):
         return False
     return index.stride == 1 and index.size is None
 
 
-def _cycles(graph: Graph, step: Symbol) -> tuple[dict[int, int], list[bool | None]]:
-    """The cycle of each node that a loop over `step` must follow, and whether that loop runs backwards (None: neither way).
-
-    Cycles have numbers, in the order in which they depend on each other.
-    """
-    number: dict[int, int] = {}
-    backwards: list[bool | None] = []
-    for inner in loop_nest(graph, [s for s in graph.order if s != step]).nests():
-        if inner.cyclic:
-            moves = {direction_of(graph, arc, step) for arc in inner.arcs} - {"="}
-            number.update((v.node, len(backwards)) for v in inner.vertices)
-            backwards.append(False if moves <= {"<", "<="} else True if moves <= {">", ">="} else None)
-    return number, backwards
-
-
-def _directions(graph: Graph, step: Symbol, values: set[int]) -> dict[int, bool | None]:
-    """For each value, whether the loop over `step` that computes it runs backwards; None if it has no single direction."""
-    number, backwards = _cycles(graph, step)
-    directions: dict[int, bool | None] = {}
+def _directions(graph: Graph, step: Symbol, values: set[int]) -> dict[int, str]:
+    """For each value, the direction of the loop over `step` that computes it (`cycle_sign`)."""
+    loops = cycles(graph, step)  # in the order in which they depend on each other
+    number = {node_id: k for k, cycle in enumerate(loops) for node_id in cycle.nodes}
+    directions: dict[int, str] = {}
     for value in values:
-        cycles = [number[n] for n in _computed_with(graph, step, value, number) if n in number]
-        directions[value] = backwards[max(cycles)] if cycles else False
+        numbers = [number[n] for n in reached([value], functools.partial(_sources_along, graph, step, number)) if n in number]
+        directions[value] = cycle_sign(graph, loops[max(numbers)], step) if numbers else "<"
     return directions
 
 
-def _computed_with(graph: Graph, step: Symbol, value: int, ends: Mapping[int, int]) -> Iterator[int]:
-    """The nodes from which a value is computed point by point along `step`, back to the nodes in `ends`."""
-    waiting, seen = [value], {value}
-    while waiting:
-        node = graph[waiting.pop()]
-        yield node.id
-        if node.id in ends:
-            continue
-        for edge in node.inputs:
-            index = edge.by_step(graph[edge.source].domain).get(step)
-            if index is not None and step in index.steps and edge.source not in seen:
-                seen.add(edge.source)
-                waiting.append(edge.source)
+def _sources_along(graph: Graph, step: Symbol, ends: Mapping[int, int], node_id: int) -> Iterator[int]:
+    """The nodes from which a node is computed point by point along `step`; none for a node in `ends`."""
+    for edge in graph[node_id].inputs if node_id not in ends else ():
+        index = edge.by_step(graph[edge.source].domain).get(step)
+        if index is not None and step in index.steps:
+            yield edge.source
 
 
 def _innermost(graph: Graph, node: Node, step: Symbol) -> Node:
@@ -154,24 +132,30 @@ def _innermost(graph: Graph, node: Node, step: Symbol) -> Node:
 
 def _accumulate(graph: Graph, node: Node, step: Symbol, backwards: bool) -> None:
     """Replace a reduction over `step` by an accumulator, read at the end of its loop."""
-    (edge,), op = node.inputs, node.op
-    assert isinstance(op, ops.Reduce)
-    source = graph[edge.source]
-    span = edge.by_step(source.domain)[step]
+    (edge,), t = node.inputs, step.expr
+    span = edge.by_step(graph[edge.source].domain)[step]
     assert isinstance(span, Range)
-    try:
-        is_nonempty = uncovered(node.domain, [span.stop - span.start >= 1]) is None
-    except NonAffineError:
-        return
-    note(node.id, "reduced in the loop over {}: nothing else reads several values of its operand at a time", step)
-    t = step.expr
-    first, last = (span.stop - 1, span.start) if backwards else (span.start, span.stop - 1)
     inside = conjunction(node.domain.condition, t >= span.start, t <= span.stop - 1)
     domain = Domain(step_order({*node.domain.steps, step}, graph.order), unless_obvious(inside))
-    element = replace(edge, index=tuple(Point(t) if i is span else i for i in edge.index))
+    why = "reduced in the loop over {}: nothing else reads several values of its operand at a time"
+    _take_over(graph, node, step, span, domain, backwards, why)
+
+
+def _take_over(graph: Graph, node: Node, step: Symbol, span: Range, domain: Domain, backwards: bool, why: str) -> None:
+    """Let an accumulator over `domain` take the place of the reduction of a range: it has read the range where its loop leaves it."""
+    (edge,), op = node.inputs, node.op
+    assert isinstance(op, ops.Reduce)
+    exists = span.stop - span.start >= 1
+    try:
+        is_nonempty = uncovered(node.domain, [exists]) is None
+    except NonAffineError:
+        return
+    note(node.id, why, step)
+    first, last = (span.stop - 1, span.start) if backwards else (span.start, span.stop - 1)
+    element = replace(edge, index=tuple(Point(step.expr) if i is span else i for i in edge.index))
     total = _accumulator(Builder(graph, node, domain), op, element, step, first, backwards)
     result = replace(total, index=tuple(Point(last if s == step else s.expr) for s in domain.steps))
-    _replace_by(graph, node, result, TRUE if is_nonempty else span.stop - span.start >= 1)
+    _replace_by(graph, node, result, TRUE if is_nonempty else exists)
 
 
 def _accumulator(build: Builder, op: ops.Reduce, element: Edge, step: Symbol, first: Expr, backwards: bool) -> Edge:
@@ -179,20 +163,12 @@ def _accumulator(build: Builder, op: ops.Reduce, element: Edge, step: Symbol, fi
 
     The range over the step is the operand's first dimension; `element` lacks it.
     """
-    assert build.domain is not None
     dtype = build.type(element).dtype
-    if dtype in _ROUNDED_ONCE and op.fn in ("sum", "prod"):
+    if dtype in ROUNDED_ONCE and op.fn in ("sum", "prod"):
         element = build.add(ops.Cast("float32"), element)
     if len(op.axes) > 1:
         element = build.add(ops.Reduce(op.fn, tuple(a - 1 for a in op.axes[1:])), element)
-    type, t = build.type(element), step.expr
-    merge = build.graph.add(ops.Merge(type), domain=build.domain, where=build.like.where)
-    total = build.add(ops.Binary(COMBINE[op.fn]), Edge(merge.id, identity(build.domain)), element)
-    before = tuple(Point(t + (1 if backwards else -1) if s == step else s.expr) for s in build.domain.steps)
-    later = t <= first - 1 if backwards else t >= first + 1
-    start = replace(_neutral(build, op.fn, type), condition=equal(t, first))
-    build.graph.put(replace(merge, inputs=(start, replace(total, index=before, condition=later))))
-    return total
+    return accumulated(build, op.fn, _neutral(build, op.fn, build.type(element)), element, step, first, backwards)
 
 
 def _runs_along(graph: Graph, node: Node, step: Symbol, number: Mapping[int, int]) -> bool:
@@ -210,31 +186,22 @@ def _runs_along(graph: Graph, node: Node, step: Symbol, number: Mapping[int, int
 
 def _accumulate_prefix(graph: Graph, node: Node, step: Symbol) -> None:
     """Replace the reduction of a prefix or suffix by an accumulator, read at the end of the prefix, or at the start of the suffix."""
-    (edge,), op, t = node.inputs, node.op, step.expr
-    assert isinstance(op, ops.Reduce)
+    (edge,), t = node.inputs, step.expr
     source = graph[edge.source]
     span = edge.by_step(source.domain)[step]
     assert isinstance(span, Range)
-    if (span.start - t).is_constant and step not in span.stop.steps:
-        backwards, first, last, inside = True, span.stop - 1, span.start, t <= span.stop - 1
-    elif (span.stop - t).is_constant and step not in span.start.steps:
-        backwards, first, last, inside = False, span.start, span.stop - 1, t >= span.start
-    else:
+    backwards = (span.start - t).is_constant and step not in span.stop.steps
+    if not backwards and not ((span.stop - t).is_constant and step not in span.start.steps):
         return
-    exists, condition = span.stop - span.start >= 1, source.domain.condition & inside
-    later = Domain(source.domain.steps, condition & (t <= first - 1 if backwards else t >= first + 1))
+    condition = source.domain.condition & (t <= span.stop - 1 if backwards else t >= span.start)
+    later, neighbour = (t <= span.stop - 2, t + 1) if backwards else (t >= span.start + 1, t - 1)
     try:
-        if uncovered(later, [condition.substitute({step: t + (1 if backwards else -1)})]) is not None:
+        if uncovered(Domain(source.domain.steps, condition & later), [condition.substitute({step: neighbour})]) is not None:
             return  # there are points between these, at which the operand does not exist
-        is_nonempty = uncovered(node.domain, [exists]) is None
     except NonAffineError:
         return
-    note(node.id, "reduced in the loop over {}, whose earlier points it reads", step)
     domain = Domain(source.domain.steps, unless_obvious(condition))
-    element = replace(edge, index=identity(domain))
-    total = _accumulator(Builder(graph, node, domain), op, element, step, first, backwards)
-    result = replace(total, index=tuple(Point(last if s == step else s.expr) for s in domain.steps))
-    _replace_by(graph, node, result, TRUE if is_nonempty else exists)
+    _take_over(graph, node, step, span, domain, backwards, "reduced in the loop over {}, whose earlier points it reads")
 
 
 def _replace_by(graph: Graph, node: Node, value: Edge, exists: Bool) -> None:

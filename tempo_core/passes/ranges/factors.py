@@ -1,26 +1,22 @@
-"""Values that are repeated along dimensions: the factors of outer products, the gates of recurrences."""
+"""Values that are repeated along dimensions: the factors of outer products, the gates of recurrences.
+
+The labels of a factor are the dimensions of the product that its own become.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.axes import ELEMENTWISE, places_of
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ranges.elements import ELEMENTWISE
+from tempo_core.ir.labelled import Labelled
 from tempo_core.passes.base import operand_domains, read_at
 from tempo_core.symbolic.condition import TRUE
 
 
-@dataclass(frozen=True)
-class Factor:
-    """A factor of a product: dimension k of the value of `edge` is dimension `axes[k]` of the product."""
-
-    edge: Edge
-    axes: tuple[int, ...]
-
-
-def narrowed(graph: Graph, edge: Edge, around: frozenset[int] = frozenset()) -> Factor | None:
+def narrowed(graph: Graph, edge: Edge, around: frozenset[int] = frozenset()) -> Labelled | None:
     """What an edge's value repeats along some dimensions, also where functions or branches of such values are the value.
 
     `exp(-a[t].expand_dims(1))` of shape [H, N] repeats `exp(-a[t])`. New nodes compute what is repeated. `around` are the nodes that
@@ -29,24 +25,24 @@ def narrowed(graph: Graph, edge: Edge, around: frozenset[int] = frozenset()) -> 
     source = graph[edge.source]
     if isinstance(source.op, ops.Broadcast):
         inner = read_at(source.inputs[0], source.domain, edge)
-        return None if inner is None else Factor(inner, source.op.axes)
+        return None if inner is None else Labelled(inner, source.op.axes)
     if not isinstance(source.op, (*ELEMENTWISE, ops.Merge)) or source.id in around:
         return None
     operands = [operand for each in source.inputs if (operand := narrowed(graph, each, around | {source.id}))]
-    axes = tuple(sorted({axis for operand in operands for axis in operand.axes}))
+    axes = tuple(sorted({axis for operand in operands for axis in operand.labels}))
     if len(operands) < len(source.inputs) or len(axes) == len(source.outputs[0].shape):
         return None
     shape = tuple(source.outputs[0].shape[axis] for axis in axes)
     inputs = []
     for operand, domain in zip(operands, operand_domains(source, source.domain), strict=True):
-        repetition = ops.Broadcast(shape, tuple(axes.index(axis) for axis in operand.axes))
+        repetition = ops.Broadcast(shape, tuple(axes.index(axis) for axis in operand.labels))
         value = Builder(graph, source, domain).add(repetition, replace(operand.edge, condition=TRUE))
         inputs.append(replace(value, condition=operand.edge.condition))
     op = ops.Merge(replace(source.op.type, shape=shape)) if isinstance(source.op, ops.Merge) else source.op
-    return Factor(replace(edge, source=graph.add(op, inputs, domain=source.domain, where=source.where).id), axes)
+    return Labelled(replace(edge, source=graph.add(op, inputs, domain=source.domain, where=source.where).id), axes)
 
 
-def factors_of(graph: Graph, products: Node) -> tuple[Factor, Factor] | None:
+def factors_of(graph: Graph, products: Node) -> tuple[Labelled, Labelled] | None:
     """The factors of a product of two values with different dimensions, which may be transposed."""
     op, edges = products.op, products.inputs
     if isinstance(op, ops.Permute):
@@ -54,16 +50,16 @@ def factors_of(graph: Graph, products: Node) -> tuple[Factor, Factor] | None:
         factors = factors_of(graph, inner) if edges[0].is_own_point(inner.domain) and inner.domain.condition is TRUE else None
         if factors is None:
             return None
-        first, second = (replace(f, axes=tuple(op.order.index(axis) for axis in f.axes)) for f in factors)
+        first, second = (replace(f, labels=tuple(op.order.index(axis) for axis in f.labels)) for f in factors)
         return first, second
     if isinstance(op, ops.Binary) and op.fn == "mul":
         left, right = (narrowed(graph, edge) for edge in edges)
         return None if left is None or right is None else (left, right)
     if not isinstance(op, ops.Dot) or not all(graph.edge_type(edges[0]).shape[axis] == 1 for axis in op.left_contract):
         return None
-    of_left, of_right = dimensions_of(graph, products)
-    first = Factor(_without(graph, products, edges[0], op.left_contract), tuple(of_left))
-    return first, Factor(_without(graph, products, edges[1], op.right_contract), tuple(of_right))
+    sides = zip(edges, (op.left_contract, op.right_contract), places_of(graph, products), strict=True)
+    left, right = (Labelled(_without(graph, products, e, axes), tuple(to[k] for k in sorted(to))) for e, axes, to in sides)
+    return left, right
 
 
 def _without(graph: Graph, products: Node, edge: Edge, axes: tuple[int, ...]) -> Edge:
@@ -71,16 +67,3 @@ def _without(graph: Graph, products: Node, edge: Edge, axes: tuple[int, ...]) ->
     shape = graph.edge_type(edge).shape
     rest = tuple(size for axis, size in enumerate(shape) if axis not in axes)
     return Builder(graph, products).add(ops.Reshape(rest), edge) if axes else edge
-
-
-def dimensions_of(graph: Graph, products: Node) -> tuple[list[int], list[int]]:
-    """The dimension of a product that each dimension of its factors becomes, but for those that it contracts."""
-    op, ranks = products.op, [graph.edge_rank(edge) for edge in products.inputs]
-    assert isinstance(op, ops.Dot)
-    free = (op.left_free(ranks[0]), op.right_free(ranks[1]))
-    starts = (len(op.left_batch), len(op.left_batch) + len(free[0]))
-    left, right = (
-        [batch.index(k) if k in batch else start + own.index(k) for k in range(rank) if k in batch + own]
-        for rank, batch, own, start in zip(ranks, (op.left_batch, op.right_batch), free, starts, strict=True)
-    )
-    return left, right

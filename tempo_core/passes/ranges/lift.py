@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
 from tempo_core.ir.builder import COMBINE, Builder
-from tempo_core.ir.dependence import direction_of, loop_nest
+from tempo_core.ir.dependence import cycle_sign, cycles
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import Convolution, convolution_of
 from tempo_core.ir.ranges.elements import Reads, reduced_ranges
@@ -76,26 +76,14 @@ def _lift_contracted_sums(graph: Graph, scans: list[Scan]) -> None:
         note(reader.node.id, "computed in blocks of points, without the running sums that it reads")
 
 
-def _on_cycles(graph: Graph, steps: frozenset[Symbol]) -> dict[int, int]:
-    """For each node on a cycle that loops over `steps` must follow, the number of that cycle."""
-    cycles: dict[int, int] = {}
-    for number, inner in enumerate(loop_nest(graph, [s for s in graph.order if s not in steps]).nests()):
-        if inner.cyclic:
-            cycles.update((v.node, number) for v in inner.vertices)
-    return cycles
-
-
 def streamed(graph: Graph, step: Symbol) -> dict[int, str]:
     """The nodes that a loop over `step` computes as it goes, and in which direction they read along it (`dependence.direction`).
 
     These are the nodes on the loop's cycles, and those that read them point by point. Nodes of several loops have no direction.
     """
     directions: dict[int, str] = {}
-    for nest in loop_nest(graph, [s for s in graph.order if s != step]).nests():
-        if nest.cyclic:
-            signs = {direction_of(graph, arc, step) for arc in nest.arcs}
-            sign = next((sign for sign in "<>" if signs <= {"=", sign, f"{sign}="}), "")
-            directions.update((v.node, sign) for v in nest.vertices)
+    for cycle in cycles(graph, step):
+        directions.update(dict.fromkeys(cycle.nodes, cycle_sign(graph, cycle, step)))
     users, waiting = graph.users() if directions else {}, list(directions)
     while waiting:
         source = graph[waiting.pop()]
@@ -124,7 +112,7 @@ class _Lifting:
     def cycles(self, steps: frozenset[Symbol]) -> dict[int, int]:
         """For each node on a cycle that loops over `steps` must follow, the number of that cycle."""
         if steps not in self._numbers:
-            self._numbers[steps] = _on_cycles(self.graph, steps)
+            self._numbers[steps] = {n: k for k, cycle in enumerate(cycles(self.graph, *steps)) for n in cycle.nodes}
         return self._numbers[steps]
 
     def streams(self, step: Symbol) -> dict[int, str]:

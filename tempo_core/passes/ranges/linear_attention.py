@@ -9,65 +9,20 @@ The decays of a block are products of its gates. Nothing is divided, so gates ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.labelled import Label, Labelled, combined, product, reduced, repeated
 from tempo_core.ir.ranges.scans import evaluated, spread
 from tempo_core.ir.types import is_float
-from tempo_core.passes.ranges.factors import Factor
 from tempo_core.passes.ranges.running import Contraction, Pairing, Reader, RunningSum
 from tempo_core.prices import POINTS_OF_A_BLOCK, POINTS_OF_A_BLOCK_OF_ELEMENTS
 from tempo_core.symbolic.domain import Domain, Point, full_range, step_order
 from tempo_core.symbolic.expr import Expr
 
 POINT, BLOCK, ROW, COLUMN, PARTNER = "point", "block", "row", "column", "column of the partner"
-Label = str | int  # of a dimension: those of points, and those of the running sum and of the query, as in `Contraction`
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """A value whose dimensions have labels."""
-
-    edge: Edge
-    labels: tuple[Label, ...]
-
-    def renamed(self, old: Label, new: Label) -> Labelled:
-        return replace(self, labels=tuple(new if label == old else label for label in self.labels))
-
-
-def product(build: Builder, left: Labelled, right: Labelled, summed: Sequence[Label]) -> Labelled:
-    """The contraction of two values over the labels `summed`; other labels that both have are shared dimensions."""
-    shared = tuple(label for label in left.labels if label in right.labels and label not in summed)
-    places = [tuple(v.labels.index(label) for label in labels) for labels in (summed, shared) for v in (left, right)]
-    edge = build.add(ops.Dot(*places), left.edge, right.edge)
-    rest = (label for value in (left, right) for label in value.labels if label not in (*shared, *summed))
-    return Labelled(edge, (*shared, *rest))
-
-
-def combined(build: Builder, fn: str, left: Labelled, right: Labelled) -> Labelled:
-    """A function of two values, each repeated along the labels that it lacks."""
-    labels = (*left.labels, *(label for label in right.labels if label not in left.labels))
-    sizes = {label: size for v in (left, right) for label, size in zip(v.labels, build.type(v.edge).shape, strict=True)}
-    shape = tuple(sizes[label] for label in labels)
-    return Labelled(build.add(ops.Binary(fn), *(repeated(build, value, labels, shape) for value in (left, right))), labels)
-
-
-def repeated(build: Builder, value: Labelled, labels: tuple[Label, ...], shape: tuple[Expr, ...]) -> Edge:
-    """The value with these labels in this order, repeated along those that it lacks."""
-    order = tuple(value.labels.index(label) for label in labels if label in value.labels)
-    edge = value.edge if order == tuple(range(len(order))) else build.add(ops.Permute(order), value.edge)
-    places = tuple(k for k, label in enumerate(labels) if label in value.labels)
-    return edge if len(places) == len(labels) else build.add(ops.Broadcast(shape, places), edge)
-
-
-def reduced(build: Builder, fn: str, value: Labelled, kept: Sequence[Label]) -> Labelled:
-    """The value, reduced over all labels but some."""
-    axes = tuple(k for k, label in enumerate(value.labels) if label not in kept)
-    labels = tuple(label for label in value.labels if label in kept)
-    return Labelled(build.add(ops.Reduce(fn, axes), value.edge), labels) if axes else value
 
 
 @dataclass
@@ -82,8 +37,8 @@ class Blocks:
 
     def __post_init__(self) -> None:
         running, self.step, self.reverse = self.running, self.running.step, self.running.reverse
-        self.gated = next((slot for slot in range(2) if set(running.of_one(slot)) & set(running.gate.axes)), None)
-        has_gates_of_elements = any(set(running.of_one(slot)) <= set(running.gate.axes) for slot in range(2))
+        self.gated = next((slot for slot in range(2) if set(running.of_one(slot)) & set(running.gate.labels)), None)
+        has_gates_of_elements = any(set(running.of_one(slot)) <= set(running.gate.labels) for slot in range(2))
         self.points = POINTS_OF_A_BLOCK_OF_ELEMENTS if has_gates_of_elements else POINTS_OF_A_BLOCK
         self.count = (self.step.bound_expr + self.points - 1) // self.points
         self.once = self.builder(running.node)
@@ -96,7 +51,7 @@ class Blocks:
         """Builds what is there once for all points of the step."""
         return Builder(self.graph, node, Domain(tuple(s for s in node.domain.steps if s != self.step)))
 
-    def _finite(self, factor: Factor) -> Labelled:
+    def _finite(self, factor: Labelled) -> Labelled:
         """A factor at all points, with zeros in place of what is not finite: a decay of zero times infinity would be NaN."""
         build, value = self.once, self._at_all_points(self.once, factor)
         if not is_float(build.type(value.edge).dtype):
@@ -107,7 +62,7 @@ class Blocks:
 
     def _gates(self) -> Labelled:
         gate = self.running.gate
-        return self._at_all_points(self.once, gate) if self.step in gate.edge.steps else Labelled(gate.edge, gate.axes)
+        return self._at_all_points(self.once, gate) if self.step in gate.edge.steps else gate
 
     def _decays(self) -> Labelled:
         """By which number the sums of each block (rows) have a point's product (columns): zero if that point is still to come.
@@ -146,7 +101,7 @@ class Blocks:
     def contracted(self, contraction: Contraction) -> Labelled:
         """The values of a contraction at all points."""
         build, of_key, slot = self.builder(contraction.node), self.running.of_one(contraction.slot), contraction.slot
-        query = self._cut(build, self._at_all_points(build, Factor(contraction.query, contraction.axes)))
+        query = self._cut(build, self._at_all_points(build, Labelled(contraction.query, contraction.axes)))
         key, value = (self.factors[k].renamed(ROW, COLUMN) for k in (slot, 1 - slot))
         decays, from_start = self.decays_of(build, contraction.before)
         weights = product(build, query, key, [axis for axis in of_key if axis not in decays.labels])
@@ -220,11 +175,11 @@ class Blocks:
 
     # -- parts ------------------------------------------------------------------------------------------------------------
 
-    def _at_all_points(self, build: Builder, factor: Factor) -> Labelled:
+    def _at_all_points(self, build: Builder, factor: Labelled) -> Labelled:
         steps = step_order(factor.edge.steps | {self.step}, self.graph.order)
         value = Builder(self.graph, build.like, Domain(steps)).add(ops.Identity(), factor.edge)
         index = tuple(full_range(s) if s == self.step else Point(s.expr) for s in steps)
-        return Labelled(replace(value, index=index), (POINT, *factor.axes))
+        return Labelled(replace(value, index=index), (POINT, *factor.labels))
 
     def _cut(self, build: Builder, points: Labelled) -> Labelled:
         """The points of a step in blocks. The last one may have zeros after the last point."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.axes import places_of, source_of
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import is_float
 from tempo_core.passes.clean.infinities import Infinities
-from tempo_core.passes.ranges.factors import dimensions_of
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Range, full_range
 from tempo_core.symbolic.expr import Symbol
@@ -63,8 +63,8 @@ class OuterProducts:
 
     def _reached(self, build: Builder, infinities: Infinities) -> Edge:
         """What is infinite or NaN in the other operand, at the positions that are true elements of its point."""
-        dimensions = dimensions_of(self.graph, self.products)
-        others = dimensions[1 - self.slot]
+        dimensions = places_of(self.graph, self.products)
+        others = [k for _, k in sorted(dimensions[1 - self.slot].items())]
         along, *places = (self.order.index(k) for k in (dimensions[self.slot][self.axis], *others))
         kept = sorted((along, *places))
         inner = tuple(kept.index(place) for place in places)
@@ -104,15 +104,15 @@ def _outer_product(graph: Graph, node: Node, padded: Node, term: Node, step: Sym
         return None
     assert isinstance(padded.op, ops.Pad)
     left, right = products.inputs
-    dimensions, axis = dimensions_of(graph, products), order[padded.op.axis]
-    slots = [slot for slot in range(2) if axis in dimensions[slot]]
-    if len(slots) > 1:
+    source = source_of(graph, products, order[padded.op.axis])
+    if source is None or None not in source:
         return None  # a dimension that the factors share
-    (slot,) = slots
-    others = [order.index(k) for k in dimensions[1 - slot]]
+    slot = source.index(None) ^ 1
+    others = [order.index(k) for _, k in sorted(places_of(graph, products)[1 - slot].items())]
     if others != sorted(others):
         return None
-    place = dimensions[slot].index(axis)
+    place = source[slot]
+    assert place is not None
     return OuterProducts(graph, node, (left, right), products, order, slot, place, padded.op, step, is_suffix, node.inputs[0])
 
 

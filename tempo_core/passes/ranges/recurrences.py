@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, literal
-from tempo_core.ir.dependence import Nest, loop_nest
+from tempo_core.ir.dependence import Nest, ancestors, cycles, reached
 from tempo_core.ir.graph import Edge, Graph, Node, constant_number, is_identity
 from tempo_core.ir.types import is_float
 from tempo_core.passes.base import operand_domains, read_at
@@ -52,13 +53,12 @@ def lift_recurrences(graph: Graph) -> list[Scan]:
     """Rewrite, in place, each recurrence that is linear in its neighbour along one step."""
     scans = []
     for step in graph.order:
-        cycles = _cycles(graph, step)
-        for merge_id in list(cycles):
+        for merge_id, cycle in _cycles(graph, step).items():
             merge = graph[merge_id]
             if not is_float(merge.outputs[0].dtype) or merge.domain.condition is not TRUE or step not in merge.domain:
                 continue
-            branch = _recurrent_branch(merge, cycles[merge_id])
-            scan = None if branch is None else _scan(graph, merge, step, branch, cycles[merge_id])
+            branch = _recurrent_branch(merge, cycle)
+            scan = None if branch is None else _scan(graph, merge, step, branch, cycle)
             if scan is not None:
                 scan.put(graph)
                 scans.append(scan)
@@ -67,13 +67,8 @@ def lift_recurrences(graph: Graph) -> list[Scan]:
 
 def _cycles(graph: Graph, step: Symbol) -> dict[int, Nest]:
     """For each recurrence that is alone on its cycle, inside of loops over the other steps: that cycle."""
-    cycles: dict[int, Nest] = {}
-    for inner in loop_nest(graph, [s for s in graph.order if s != step]).nests():
-        if inner.cyclic:
-            merges = {v.node for v in inner.vertices if isinstance(graph[v.node].op, ops.Merge)}
-            if len(merges) == 1:
-                cycles[merges.pop()] = inner
-    return cycles
+    merges = [([n for n in cycle.nodes if isinstance(graph[n].op, ops.Merge)], cycle) for cycle in cycles(graph, step)]
+    return {each[0]: cycle for each, cycle in merges if len(each) == 1}
 
 
 def _recurrent_branch(merge: Node, cycle: Nest) -> int | None:
@@ -93,7 +88,7 @@ def _scan(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) -> 
     delay = shift_of(edge, value, step)  # the branch reads its value at t + delay
     if delay is None:
         return None
-    on_cycle = {v.node for v in cycle.vertices}
+    on_cycle = cycle.nodes
     target, addend = _completed(graph, merge, on_cycle) or (merge, None)
     build = Builder(graph, value, value.domain)
     linear = linear_form(graph, build, value, target, step, on_cycle)
@@ -132,19 +127,9 @@ def _is_next(graph: Graph, merge: Node, value: Node, on_cycle: set[int]) -> bool
 
 def _is_alone(graph: Graph, merge: Node, step: Symbol, branch: int, on_cycle: set[int]) -> bool:
     """Whether no other branch needs points of the recurrence: the scan has all its points at once, and is after all that it reads."""
-    waiting = [edge.source for number, edge in enumerate(merge.inputs) if number != branch]
-    seen = set(waiting)
-    while waiting and merge.id not in seen:
-        sources = {edge.source for edge in graph[waiting.pop()].inputs} - seen
-        seen |= sources
-        waiting += sources
-    if merge.id not in seen:
+    if merge.id not in ancestors(graph, [edge.source for number, edge in enumerate(merge.inputs) if number != branch]):
         return True
-    for inner in loop_nest(graph, [s for s in graph.order if s != step], frozenset({merge.id})).nests():
-        nodes = {v.node for v in inner.vertices}
-        if inner.cyclic and merge.id in nodes:
-            return nodes <= on_cycle
-    return True
+    return all(inner.nodes <= on_cycle for inner in cycles(graph, step, joined=frozenset({merge.id})) if merge.id in inner.nodes)
 
 
 def _completed(graph: Graph, merge: Node, on_cycle: set[int]) -> tuple[Node, Edge] | None:
@@ -188,20 +173,15 @@ def comes_in_order(graph: Graph, node_id: int, step: Symbol) -> bool:
 
     A loop uses such values as they come. A scan would have to keep them all first.
     """
-    waiting, seen = [node_id], {node_id}
-    while waiting:
-        node = graph[waiting.pop()]
-        if step not in node.domain:
-            continue
-        if isinstance(node.op, ops.Udf) and node.op.stateful:
-            return True
-        for edge in node.inputs:
-            source = graph[edge.source]
-            at = edge.by_step(source.domain).get(step)
-            if source.id not in seen and isinstance(at, Point) and step in at.steps:
-                seen.add(source.id)
-                waiting.append(source.id)
-    return False
+
+    def sources(each: int) -> Iterator[int]:
+        for edge in graph[each].inputs:
+            at = edge.by_step(graph[edge.source].domain).get(step)
+            if isinstance(at, Point) and step in at.steps:
+                yield edge.source
+
+    each_op = (graph[each].op for each in reached([node_id], sources) if step in graph[each].domain)
+    return any(isinstance(op, ops.Udf) and op.stateful for op in each_op)
 
 
 def _merged(graph: Graph, merge: Node, branch: int, inside: Edge, elsewhere: Edge | None) -> Edge:

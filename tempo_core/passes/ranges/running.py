@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, constant_op
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.labelled import Labelled
 from tempo_core.passes.clean.rules import constant_number
-from tempo_core.passes.ranges.factors import Factor, factors_of, narrowed
+from tempo_core.passes.ranges.factors import factors_of, narrowed
 from tempo_core.passes.ranges.linear_forms import shift_of
 from tempo_core.passes.ranges.recurrences import Scan
 from tempo_core.symbolic.condition import TRUE
@@ -32,15 +33,15 @@ class RunningSum:
 
     node: Node
     later: Node | None
-    factors: tuple[Factor, Factor]
-    gate: Factor
+    factors: tuple[Labelled, Labelled]
+    gate: Labelled
     step: Symbol
     reverse: bool
 
     @property
     def shared(self) -> tuple[int, ...]:
         """The dimensions of both factors."""
-        return tuple(axis for axis in sorted(self.factors[0].axes) if axis in self.factors[1].axes)
+        return tuple(axis for axis in sorted(self.factors[0].labels) if axis in self.factors[1].labels)
 
     @property
     def earlier(self) -> int:
@@ -49,7 +50,7 @@ class RunningSum:
 
     def of_one(self, slot: int) -> tuple[int, ...]:
         """The dimensions of one factor only."""
-        return tuple(axis for axis in self.factors[slot].axes if axis not in self.factors[1 - slot].axes)
+        return tuple(axis for axis in self.factors[slot].labels if axis not in self.factors[1 - slot].labels)
 
     def slot_of(self, axes: tuple[int, ...]) -> int | None:
         """The factor that alone has these dimensions, and no others alone."""
@@ -119,14 +120,14 @@ def _running_sum(graph: Graph, scan: Scan) -> RunningSum | None:
     is_own = scan.terms.is_own_point(products.domain) and products.domain == scan.node.domain
     factors = factors_of(graph, products) if is_own and products.domain.condition is TRUE else None
     if scan.coefficients is None:
-        gate = Factor(Builder(graph, scan.node, Domain(())).add(constant_op(scan.node.outputs[0].dtype, 1.0)), ())
+        gate = Labelled(Builder(graph, scan.node, Domain(())).add(constant_op(scan.node.outputs[0].dtype, 1.0)), ())
     elif factors is not None:
         gate = narrowed(graph, scan.coefficients)
     if factors is None or gate is None:
         return None
     running = RunningSum(graph[scan.node.id], scan.later, factors, gate, scan.step, scan.reverse)
     own = [set(running.of_one(slot)) for slot in range(2)]
-    return running if all(own) and not all(axes & set(gate.axes) for axes in own) else None
+    return running if all(own) and not all(axes & set(gate.labels) for axes in own) else None
 
 
 class _Readers:
@@ -216,7 +217,7 @@ class _Readers:
         if left is None or right is None:
             return []
         (first, _), (second, _), before = left, right, (left[1], right[1])
-        if first.step != second.step or set(first.gate.axes) != set(second.gate.axes):
+        if first.step != second.step or set(first.gate.labels) != set(second.gate.labels):
             return []
         slots = tuple(second.slot_of(first.of_one(slot)) for slot in range(2))
         pairings: list[Reader] = []
@@ -228,7 +229,7 @@ class _Readers:
                 is_sum = isinstance(node.op, ops.Reduce) and node.op.fn == "sum" and node.domain == summed.domain
                 results = tuple(k for k in range(summed.outputs[0].rank) if not is_sum or k not in node.op.axes)  # type: ignore[attr-defined]
                 is_contracted = any(not set(first.of_one(slot)) <= set(results) for slot in range(2))
-                if not is_sum or None in slots or not is_contracted or not set(first.gate.axes) <= set(results):
+                if not is_sum or None in slots or not is_contracted or not set(first.gate.labels) <= set(results):
                     return []
                 pairings.append(Pairing(node, (first, second), before, product, merge, slots, results))  # type: ignore[arg-type]
         return pairings

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from tempo_core import prices
 from tempo_core.ir import ops
+from tempo_core.ir.axes import Source, without_reduced
 from tempo_core.ir.builder import COMBINE, NEUTRAL, Builder
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ranges.elements import ELEMENTWISE, Reads, kept_axes, reduced_ranges, without
-from tempo_core.ir.ranges.moving_windows import window_of
+from tempo_core.ir.ranges.elements import Along, Reads, reduced_ranges
 from tempo_core.ir.ranges.scans import spread
+from tempo_core.ir.ranges.window_reductions import window_of
+from tempo_core.ir.types import ROUNDED_ONCE
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.decisions import note
 from tempo_core.passes.ranges.lift import streamed
@@ -22,7 +24,6 @@ from tempo_core.symbolic.expr import Expr, Maximum, Minimum, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 
 _OF_POSITIONS = {"add": operator.add, "sub": operator.sub}
-_ROUNDED_ONCE = ("bfloat16", "float16")  # their sums are taken in float32
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def _windows(graph: Graph, node: Node) -> Iterator[Reads]:
     if not is_product and not isinstance(op, ops.Reduce):
         return
     fn = op.fn if isinstance(op, ops.Reduce) else "sum"
-    if fn in ("sum", "prod") and type.dtype in _ROUNDED_ONCE:
+    if fn in ("sum", "prod") and type.dtype in ROUNDED_ONCE:
         return
     yield from reduced_ranges(graph, node)
 
@@ -94,36 +95,32 @@ def _write_out(graph: Graph, node: Node, reads: Reads, streams: Set[int]) -> boo
     return True
 
 
-@dataclass
-class _Shifted:
+class _Shifted(Along[Edge]):
     """The elements of a window at one distance from the reader's point: position `t + distance` of the step.
 
     At all points together, the distances are `-before` to `after`, so that all elements are read from one padded value: XLA computes
     slices of one array in vectors of several elements, and slices that are padded one by one with a branch an element.
-    `reads` holds the nodes that windows read, `nodes` the nodes that are repeated for each distance.
+    `reads` holds the nodes that windows read.
     """
 
-    graph: Graph
-    node: Node
-    window: Reads
-    distance: int
-    before: int
-    after: int
-    reads: set[int] = field(default_factory=set)
-    nodes: set[int] = field(default_factory=set)
-    _elements: dict[tuple[int, int], Edge | None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.build = Builder(self.graph, self.node)
-        self.place = self.window.step.expr + self.distance
+    def __init__(self, graph: Graph, node: Node, window: Reads, distance: int, before: int, after: int):
+        super().__init__(graph, window.step, window.index)
+        self.node, self.axes, self.before, self.after, self.reads = node, window.axes, before, after, set[int]()
+        self.build = Builder(graph, node)
+        self.place = window.step.expr + distance
 
     @property
     def fn(self) -> str:
         return self.node.op.fn if isinstance(self.node.op, ops.Reduce) else "sum"
 
+    @property
+    def nodes(self) -> set[int]:
+        """The nodes that are repeated for each distance."""
+        return {source for source, _ in self._values}
+
     def of_reduced(self) -> list[Edge] | None:
         """The element of each operand of the reduction."""
-        edges = [self.of(edge, axis) for edge, axis in zip(self.node.inputs, self.window.axes, strict=True)]
+        edges = [self.of(edge, axis) for edge, axis in zip(self.node.inputs, self.axes, strict=True)]
         present = [edge for edge in edges if edge is not None]
         if len(present) < len(edges) or (isinstance(self.node.op, ops.Dot) and all(self.build.type(e).rank for e in present)):
             return None  # a product of two matrices is left to the one operation that is made for it
@@ -133,86 +130,47 @@ class _Shifted:
         """What the reduction takes from this distance; the neutral element where the window has no such point."""
         op, value = self.node.op, values[0]
         if isinstance(op, ops.Reduce) and len(op.axes) > 1:
-            value = self.build.add(ops.Reduce(op.fn, without(op.axes, self.window.axes[0])), value)
+            value = self.build.add(without_reduced(op, self.axes), value)
         if isinstance(op, ops.Dot):
             shape = self.node.outputs[0].shape
             factors = [self.build.add(ops.Broadcast(shape, tuple(range(self.build.type(v).rank))), v) for v in values]
             value = self.build.add(ops.Binary("mul"), *factors)
-        return self._where(_inside(self.place, self.window.index), value, NEUTRAL[self.fn])
+        return self._where(_inside(self.place, self.span), value, NEUTRAL[self.fn])
 
-    def of(self, edge: Edge, axis: int) -> Edge | None:
-        """The element of an edge's value along dimension `axis`, which the value of the result lacks; None if it has none."""
-        source = self.graph[edge.source]
-        ranges = [k for k, index in enumerate(edge.index) if isinstance(index, Range)]
-        sizes = self.graph.edge_type(edge).shape
-        if any(size.steps for size in (*sizes[:axis], *sizes[axis + 1 :])):
-            return None
-        if axis < len(ranges):
-            return self._of_read(edge, source, ranges[axis])
-        if ranges or source.domain.condition is not TRUE or not edge.is_own_point(source.domain):
-            return None
-        key = edge.source, axis
-        if key not in self._elements:
-            self.nodes.add(edge.source)
-            self._elements[key] = self._of_node(source, axis)
-        return self._elements[key]
-
-    def _of_read(self, edge: Edge, source: Node, position: int) -> Edge | None:
+    def of_range(self, edge: Edge, place: int) -> Edge:
         """`x[window]` has the element x[t + distance], read from x with zeros around all its points: outside of them it is not used."""
-        step = self.window.step
-        others = (*edge.index[:position], *edge.index[position + 1 :])
-        if source.domain.steps[position] != step or edge.index[position] != self.window.index:
-            return None
-        if source.domain.condition is not TRUE or any(step in index.steps for index in others):
-            return None
         self.reads.add(edge.source)
-        point = replace(edge, index=(*edge.index[:position], Point(self.place), *edge.index[position + 1 :]))
-        number = self._position(point)
+        number = self._position(replace(edge, index=(*edge.index[:place], Point(self.place), *edge.index[place + 1 :])))
         if number is not None:
             return self._added(ops.Eval(number))
-        whole = replace(edge, index=(*edge.index[:position], full_range(step), *edge.index[position + 1 :]))
-        axis = sum(isinstance(index, Range) for index in edge.index[:position])
+        whole = replace(edge, index=(*edge.index[:place], full_range(self.step), *edge.index[place + 1 :]))
+        axis = sum(isinstance(index, Range) for index in edge.index[:place])
         padded = self._added(ops.Pad(axis, Expr.of(self.before), Expr.of(self.after)), whole)
         return self._added(ops.Gather(axis), padded, self._added(ops.Eval(self.place + self.before)))
 
-    def _of_node(self, node: Node, axis: int) -> Edge | None:
-        op = node.op
-        if isinstance(op, ELEMENTWISE):
-            return self._applied(op, [self.of(edge, axis) for edge in node.inputs])
-        if isinstance(op, ops.Iota):
-            return self._added(ops.Eval(self.place - self.window.index.start))
-        if isinstance(op, ops.Reduce):
-            inner = kept_axes(node, op)[axis]
-            return self._applied(ops.Reduce(op.fn, without(op.axes, inner)), [self.of(node.inputs[0], inner)])
-        if isinstance(op, ops.Broadcast):
-            shape = (*op.shape[:axis], *op.shape[axis + 1 :])
-            inside = axis in op.axes
-            operand = self.of(node.inputs[0], op.axes.index(axis)) if inside else node.inputs[0]
-            if operand is not None and self.build.type(operand).shape == shape:
-                return operand
-            return self._applied(ops.Broadcast(shape, without(op.axes, axis)), [operand])
-        if isinstance(op, ops.Permute):
-            inner = op.order[axis]
-            kept = without([k for k in op.order if k != inner], inner)
-            return self._applied(ops.Permute(kept), [self.of(node.inputs[0], inner)])
-        if isinstance(op, ops.Dot) and axis == 0 and op.left_batch == op.right_batch == (0,) and not op.left_contract:
-            # Outer products, one for each point of the window. Sums of products stay the one operation that is made for them.
-            return self._applied(ops.Dot((), ()), [self.of(edge, 0) for edge in node.inputs])
-        if isinstance(op, ops.Gather) and not op.batch and op.axis == axis and self.build.type(node.inputs[1]).rank == 1:
-            return self._applied(op, [node.inputs[0], self.of(node.inputs[1], 0)])
-        if isinstance(op, ops.Slice) and op.axis == axis and op.stride == 1:
-            place = self._added(ops.Eval(op.start + self.place - self.window.index.start))
-            return self._added(ops.Gather(axis), node.inputs[0], place)
-        return None
+    def position(self, counter: Node) -> Edge:
+        return self._added(ops.Eval(self.place - self.span.start))
 
-    def _applied(self, op: ops.Op, operands: list[Edge | None]) -> Edge | None:
-        edges = [edge for edge in operands if edge is not None]
-        if len(edges) < len(operands):
+    def at_all_positions(self, edge: Edge) -> Edge:
+        return edge
+
+    def may_compute(self, op: ops.Op, source: Source) -> bool:
+        """Sums of products stay the one operation that is made for them. Outer products, one for each point of the window, do not."""
+        return not isinstance(op, ops.Conv) and not (isinstance(op, ops.Dot) and (op.left_contract or None in source))
+
+    def along_its_axis(self, node: Node, op: ops.Op, axis: int) -> Edge | None:
+        """A slice has the element of what it is taken from."""
+        if not isinstance(op, ops.Slice) or op.stride != 1:
             return None
-        positions = [position for position in map(self._position, edges) if position is not None]
+        return self._added(ops.Gather(axis), node.inputs[0], self._added(ops.Eval(op.start + self.place - self.span.start)))
+
+    def computed(self, node: Node, op: ops.Op, operands: list[Edge]) -> Edge:
+        if isinstance(op, ops.Broadcast) and len(op.axes) == len(op.shape):
+            return operands[0]
+        positions = [position for position in map(self._position, operands) if position is not None]
         if isinstance(op, ops.Binary) and op.fn in _OF_POSITIONS and len(positions) == 2:
             return self._added(ops.Eval(_OF_POSITIONS[op.fn](*positions)))  # the difference of two positions is often a constant
-        return self._added(op, *edges)
+        return self._added(op, *operands)
 
     def _position(self, edge: Edge) -> Expr | None:
         """The expression of which an edge reads the value, if it does."""

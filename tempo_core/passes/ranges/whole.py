@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.axes import places_of
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.elements import Elements, range_of
@@ -47,7 +48,7 @@ class WholeStep:
         contract, other = contracts[self.slot], self.node.inputs[1 - self.slot]
         if self.axis in batches[self.slot]:
             return None
-        places = _places(self.graph, self.node, op, self.slot)
+        places = places_of(self.graph, self.node)[self.slot]
         if self.axis not in contract:
             if not other.steps & (self.index.steps | {self.step}):
                 return None  # the product is a function of single points
@@ -111,12 +112,3 @@ def whole_steps(graph: Graph, node: Node, is_there: Callable[[int, Symbol], bool
                 continue
             if all(is_there(source, step) for source in elements.reads):
                 yield WholeStep(graph, node, slot, axis, step, index, element)
-
-
-def _places(graph: Graph, node: Node, op: ops.Dot, slot: int) -> dict[int, int]:
-    """For each dimension of an operand that a contraction keeps, the dimension of the result that it becomes."""
-    left, right = (graph.edge_rank(edge) for edge in node.inputs)
-    free, batch = op.left_free(left), len(op.left_batch)
-    if slot == 0:
-        return {a: k for k, a in enumerate((*op.left_batch, *free))}
-    return {a: k for k, a in enumerate(op.right_batch)} | {a: batch + len(free) + k for k, a in enumerate(op.right_free(right))}

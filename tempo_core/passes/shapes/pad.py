@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from tempo_core.errors import ShapeError
 from tempo_core.ir import ops
-from tempo_core.ir.builder import NEUTRAL, Builder, literal, positions, zeros_outside
+from tempo_core.ir.builder import Builder, literal, positions, zeros_outside
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.types import TensorType, is_float
+from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Trimmed, Vmapped
 from tempo_core.passes.base import Pass, operand_domains
 from tempo_core.passes.shapes import ragged
@@ -139,7 +138,7 @@ class _Padding:
         if isinstance(node.op, ops.Output):
             self.graph.put(replace(node, inputs=tuple(operands)))  # the runtime trims results (see compiler.py)
             return
-        rule = RULES.get(type(node.op), _pointwise)
+        rule = RULES.get(type(node.op), _pointwise if node.op.neutral is None else _neutral)
         work = _Work(self.graph, node, operands, true_shapes, self)
         result = rule(work)
         final = self.graph[result.source]
@@ -261,31 +260,12 @@ def _pointwise(work: _Work) -> Edge:
     return work.build.add(work.op, *work.operands)
 
 
-def _reduce(work: _Work) -> Edge:
-    return work.build.add(work.op, work.masked(0, work.op.axes, NEUTRAL[work.op.fn]))
-
-
-def _argmax(work: _Work) -> Edge:
-    return work.build.add(work.op, work.masked(0, (work.op.axis,), "lowest"))
-
-
-def _argsort(work: _Work) -> Edge:
-    """Padding comes last: after infinite numbers, and after NaN, which sorts behind them."""
-    last = math.nan if is_float(work.graph.edge_type(work.operands[0]).dtype) else "highest"
-    return work.build.add(work.op, work.masked(0, (work.op.axis,), last))
-
-
-def _cummax(work: _Work) -> Edge:
-    if work.padding.again and not work.op.reverse:
-        return _pointwise(work)  # padding comes last
-    return work.build.add(work.op, work.masked(0, (work.op.axis,), "lowest"))
-
-
-def _scan(work: _Work) -> Edge:
+def _neutral(work: _Work) -> Edge:
+    """Operations along one axis, or several, get their neutral element past its end. A scan from the start may see anything there."""
     if work.padding.again and not getattr(work.op, "reverse", True):
         return _pointwise(work)  # padding comes last
-    masked = [work.masked(slot, (work.op.axis,)) for slot in range(len(work.operands))]
-    return work.build.add(work.op, *masked)
+    axes = work.op.axes if isinstance(work.op, ops.Reduce) else (work.op.axis,)
+    return work.build.add(work.op, *(work.masked(slot, axes, work.op.neutral) for slot in range(len(work.operands))))
 
 
 def _dot(work: _Work) -> Edge:
@@ -499,8 +479,7 @@ def _refused(work: _Work) -> Edge:
 
 
 RULES: dict[type[ops.Op], Callable[[_Work], Edge]] = {
-    ops.Reduce: _reduce, ops.Argmax: _argmax, ops.Argsort: _argsort, ops.CumSum: _scan, ops.CumMax: _cummax, ops.LinearScan: _scan,
-    ops.DiscountedSum: _scan, ops.Dot: _dot, ops.Conv: _conv, ops.Iota: _iota, ops.Broadcast: _sized, ops.Random: _random, ops.Reshape: _reshape,
+    ops.Dot: _dot, ops.Conv: _conv, ops.Iota: _iota, ops.Broadcast: _sized, ops.Random: _random, ops.Reshape: _reshape,
     ops.Slice: _slice, ops.Pad: _pad, ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.ScatterAdd: _scatter,
     ops.Udf: _host, ops.Sink: _host,
 }  # fmt: skip

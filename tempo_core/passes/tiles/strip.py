@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import forward_order
+from tempo_core.ir.dependence import forward_order, reached
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.types import ITEM_SIZE, TensorType
 from tempo_core.passes.base import Pass
@@ -145,15 +145,12 @@ class Stripping(Tiling):
 
     def _needed_by(self, seeds: list[Seed]) -> set[int]:
         """The nodes that reductions need at their own point."""
-        needed: set[int] = set()
-        waiting = [seed.node for seed in seeds]
-        while waiting:
-            for edge in waiting.pop().inputs:
-                source = self.graph[edge.source]
-                if source.id not in needed and edge.is_own_point(source.domain):
-                    needed.add(source.id)
-                    waiting.append(source)
-        return needed
+
+        def sources(node: Node) -> list[int]:
+            return [edge.source for edge in node.inputs if edge.is_own_point(self.graph[edge.source].domain)]
+
+        starts = [source for seed in seeds for source in sources(seed.node)]
+        return reached(starts, lambda node_id: sources(self.graph[node_id]))
 
     def _follow_readers(self, seeds: list[Seed], chosen: Chosen) -> None:
         """Views and elementwise operations on what is stored run in all loops of their readers, and their results are not stored."""

@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tempo_core.ir import ops
-from tempo_core.ir.builder import COMBINE, NEUTRAL, Builder, constant_op, literal, positions
+from tempo_core.ir.axes import Source, reduced, source_of, tiled
+from tempo_core.ir.builder import NEUTRAL, Builder, accumulated, constant_op, literal, positions, zeros_outside
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Pass, remove_dead
-from tempo_core.passes.tiles.tiling import Tiled, contracted, tiled
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison
-from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, is_own_point, step_order
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, is_own_point, step_order
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, maximum, minimum
 from tempo_core.symbolic.proof import provably_nonnegative
+
+ADDED_UP = (ops.Reduce, ops.Dot)  # their results for two tiles, put together, are those for both
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,11 @@ def dimensions(graph: Graph, step: Symbol, size: int = 1, products_only: bool = 
     """The sizes of reduced (or contracted) dimensions that contain a step's bound, and may not fit in a tile."""
     sizes: dict[Expr, None] = {}
     for node in graph:
-        reduced = contracted(node.op) if isinstance(node.op, ops.Dot) or not products_only else []
-        types = graph.input_types(node) if reduced else ()
-        for axes in reduced:
-            whole = next(types[slot].shape[axis] for slot, axis in enumerate(axes) if axis is not None)
+        if not isinstance(node.op, ops.Dot if products_only else ADDED_UP):
+            continue
+        shape = graph.edge_type(node.inputs[0]).shape
+        for axis, *_ in reduced(node.op):
+            whole = shape[axis]
             has_bound = step.bound_symbol in whole.symbols and not whole.steps and _is_affine(whole)
             if has_bound and not provably_nonnegative(size - whole):
                 sizes[whole] = None
@@ -80,9 +83,17 @@ class Seed:
     """A reduction over the dimension, with the dimension's axis in each operand and its true length at each point."""
 
     node: Node
-    axes: tuple[int | None, ...]
+    axes: tuple[int, ...]
     length: Expr | None  # None: the whole dimension
     masked: bool  # operands are neutral past `length`, and so past the dimension's end
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """`operands`: for each operand, the dimension that is tiled with the result's, or None. `op`: the op that computes a tile."""
+
+    operands: Source
+    op: ops.Op
 
 
 Chosen = Mapping[int, tuple[int, Tiled]]
@@ -133,10 +144,10 @@ class Tiling:
     def _seeds(self) -> Iterator[Seed]:
         for node in self.graph:
             types = self.graph.input_types(node)
-            for axes in contracted(node.op):
-                if all(axis is None or types[slot].shape[axis] == self.whole for slot, axis in enumerate(axes)):
+            for axes in reduced(node.op) if isinstance(node.op, ADDED_UP) else ():
+                if all(type.shape[axis] == self.whole for type, axis in zip(types, axes, strict=True)):
                     fn = _reduction(node)
-                    lengths = [self._length(node.inputs[slot], axis, fn) for slot, axis in enumerate(axes) if axis is not None]
+                    lengths = [self._length(edge, axis, fn) for edge, axis in zip(node.inputs, axes, strict=True)]
                     length = next((n for n in lengths if n is not None), None)
                     yield Seed(node, axes, length, length is not None and None not in lengths)
                     break
@@ -163,9 +174,10 @@ class Tiling:
     def _rule(self, node: Node, axis: int) -> Tiled | None:
         if isinstance(node.op, ops.Iota):
             return Tiled((), node.op)
-        return tiled(node.op, self.graph.input_types(node), node.outputs[0], axis, self.size)
+        source = source_of(self.graph, node, axis)
+        return None if source is None else Tiled(source, tiled(node.op, axis, Expr.of(self.size)))
 
-    def _requests(self, node: Node, axes: tuple[int | None, ...]) -> Iterator[tuple[int, int]]:
+    def _requests(self, node: Node, axes: Source) -> Iterator[tuple[int, int]]:
         """The pairs (source, dimension) of which a tiled reader needs tiles. Dimensions that are ranges of steps are not among them."""
         for edge, axis in zip(node.inputs, axes, strict=True):
             if axis is not None:
@@ -213,8 +225,6 @@ class Tiling:
     def _is_worthwhile(self, seed: Seed, chosen: Chosen) -> bool:
         """Whether an operand is read as a range of steps, or computed in tiles. Operands that are there as a whole gain nothing."""
         for edge, axis in zip(seed.node.inputs, seed.axes, strict=True):
-            if axis is None:
-                continue
             ranges = sum(isinstance(i, Range) for i in edge.index)
             choice = chosen.get(edge.source)
             if axis < ranges or (choice is not None and any(a is not None for a in choice[1].operands)):
@@ -316,22 +326,15 @@ class Tiling:
         operands = []
         for edge, axis in zip(node.inputs, seed.axes, strict=True):
             operand = self._operand(edge, axis, chosen, build)
-            is_neutral = self.divides or axis is None or (seed.masked and self._is_masked(edge, chosen))
-            operands.append(operand if is_neutral else self._inside(operand, axis or 0, fn, build))
+            is_neutral = self.divides or (seed.masked and self._is_masked(edge, chosen))
+            operands.append(operand if is_neutral else self._inside(operand, axis, fn, build))
         partial = build.add(node.op, *operands)
         outside = Builder(self.graph, node)
         neutral = outside.add(ops.Broadcast(type.shape, ()), literal(outside, type.dtype, NEUTRAL[fn]))
-        domain = build.domain
-        assert domain is not None
-        before = self.graph.add(ops.Merge(type), domain=domain, name=node.name, where=node.where)
-        combined = build.add(ops.Binary(COMBINE[fn]), Edge(before.id, identity(domain)), partial)
-        n = self.step.expr
-        first = replace(neutral, condition=n == 0)
-        earlier = tuple(Point(s.expr - 1 if s == self.step else s.expr) for s in domain.steps)
-        self.graph.put(replace(before, inputs=(first, replace(combined, index=earlier, condition=n >= 1))))
+        combined = accumulated(build, fn, neutral, partial, self.step, Expr.of(0), name=node.name)
         length = self.whole if seed.length is None else seed.length
-        last = tuple(Point((length - 1) // self.size if s == self.step else s.expr) for s in domain.steps)
-        result = replace(combined, index=last)
+        steps = self.graph[combined.source].domain.steps
+        result = replace(combined, index=tuple(Point((length - 1) // self.size if s == self.step else s.expr) for s in steps))
         if provably_nonnegative(length - 1):
             self.graph.put(replace(node, op=ops.Identity(), inputs=(result,)))
         else:  # an empty dimension has no tiles
@@ -361,9 +364,6 @@ class Tiling:
     def _inside(self, operand: Edge, axis: int, fn: str, build: Builder) -> Edge:
         """A tile with neutral elements past the end of the dimension."""
         size = Expr.of(self.size)
-        type = build.type(operand)
         end = build.add(ops.Broadcast((size,), ()), build.add(ops.Eval(self.whole)))
         before = build.add(ops.Compare("lt"), positions(build, self.start, size), end)
-        keep = build.add(ops.Broadcast(type.shape, (axis,)), before)
-        filler = build.add(ops.Broadcast(type.shape, ()), literal(build, type.dtype, NEUTRAL[fn]))
-        return build.add(ops.Where(), keep, operand, filler)
+        return zeros_outside(build, operand, before, (axis,), NEUTRAL[fn])

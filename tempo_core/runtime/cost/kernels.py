@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tempo_core.ir import costs, ops
 from tempo_core.ir.graph import Edge, Key
 from tempo_core.ir.ops import Constant, Input, Op, Types, product
+from tempo_core.ir.ops.work import elements
 from tempo_core.ir.types import ITEM_SIZE, TensorType
 from tempo_core.runtime.lower.placement import Placement
 from tempo_core.schedule import Scheduled
@@ -25,7 +26,7 @@ Reads = dict[Hashable, Expr]  # bytes read, by what they are read from
 
 
 def bytes_of(type: TensorType) -> Expr:
-    return ITEM_SIZE[type.dtype] * costs.size(type)
+    return ITEM_SIZE[type.dtype] * elements(type.shape)
 
 
 @dataclass

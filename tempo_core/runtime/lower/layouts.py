@@ -11,11 +11,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tempo_core.ir.axes import ELEMENTWISE, Shape, sources
 from tempo_core.ir.graph import Edge, Node
-from tempo_core.ir.ops import Binary, Broadcast, Cast, Compare, Dataflow, Dot, Identity, LinearScan, Op, Permute, Unary, Where
+from tempo_core.ir.ops import Broadcast, Dataflow, Dot, LinearScan, Op, Permute
 from tempo_core.symbolic.domain import Range
 
-ELEMENTWISE = (Unary, Binary, Compare, Where, Cast, Identity)
 Reader = tuple[Node, int]  # a node and the position of an operand
 Dimensions = tuple[int | None, ...]  # of a value in an island: the operand's dimension, or None if there is none
 
@@ -77,11 +77,12 @@ def _uses(node: Node, position: int) -> Iterator[Use]:
         return
     body = node.op.body
     dimensions: dict[int, Dimensions] = {position: tuple(range(body.slot_types[position].rank))}
-    for op, sources, targets in body.instructions:
-        if not any(source in dimensions for source in sources):
+    for op, slots, targets in body.instructions:
+        operands = [dimensions.get(slot) for slot in slots]
+        if not any(slot in dimensions for slot in slots):
             continue
-        yield from _wanted(op, [dimensions.get(source) for source in sources])
-        result = _result(op, [dimensions.get(source) for source in sources])
+        yield from _wanted(op, operands)
+        result = _result(op, operands, [body.slot_types[slot].shape for slot in (*slots, *targets)])
         if result is not None:
             dimensions[targets[0]] = result
 
@@ -112,13 +113,10 @@ def _of_operand(groups: Sequence[tuple[int, ...]], contract: tuple[int, ...], di
     return Use(tuple(map(named, groups)), frozenset(named(contract)))
 
 
-def _result(op: Op, operands: Sequence[Dimensions | None]) -> Dimensions | None:
-    """The operand's dimensions in the result of an op; None if it is not the operand in another form."""
-    dimensions = next(each for each in operands if each is not None)
-    if isinstance(op, ELEMENTWISE):
-        return dimensions
-    if isinstance(op, Permute):
-        return tuple(dimensions[k] for k in op.order)
-    if isinstance(op, Broadcast):
-        return tuple(dimensions[op.axes.index(k)] if k in op.axes else None for k in range(len(op.shape)))
-    return None
+def _result(op: Op, operands: Sequence[Dimensions | None], shapes: Sequence[Shape]) -> Dimensions | None:
+    """The operand's dimensions in the result of an op; None if it is not the operand in another form. `shapes` has the result's last."""
+    if not isinstance(op, (*ELEMENTWISE, Permute, Broadcast)):
+        return None
+    slot, dimensions = next((slot, each) for slot, each in enumerate(operands) if each is not None)
+    axes = (None if source is None else source[slot] for source in sources(op, shapes[:-1], shapes[-1]))
+    return tuple(None if axis is None else dimensions[axis] for axis in axes)

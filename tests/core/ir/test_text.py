@@ -14,7 +14,7 @@ from tempo_core.ir.graph_text import function_table, to_text
 from tempo_core.ir.ops import Constant, Dataflow, Eval, Input, Op, Sink, Udf
 from tempo_core.symbolic.domain import Domain, Point
 from tempo_core.symbolic.expr import Expr
-from tests.core.every_op import each_op
+from tests.core.every_op import ROWS, each_op
 from tests.core.ir.strategies import ORDER, SAMPLES, STEPS, a_function, another_function, graphs
 from tests.graph_parser import GraphTextError, parse
 
@@ -76,12 +76,13 @@ def test_round_trip_of_random_graphs(graph: Graph):
 
 @each_op
 def test_the_samples_hold_every_op(op: type[Op]):
-    assert any(type(sample) is op for sample in SAMPLES) != (op is Dataflow), (
-        f"add {op.__name__} to SAMPLES in tests/core/ir/strategies.py"
+    samples = (*SAMPLES, *(row.op for row in ROWS))
+    assert any(type(sample) is op for sample in samples) != (op is Dataflow), (
+        f"give {op.__name__} a row in tests/core/every_op.py"
     )
 
 
-@pytest.mark.parametrize("op", SAMPLES, ids=lambda op: type(op).__name__)
+@pytest.mark.parametrize("op", [*SAMPLES, *(row.op for row in ROWS)], ids=lambda op: type(op).__name__)
 def test_round_trip_of_every_op(op: Op):
     graph = Graph(ORDER)
     types = op.infer(()) if isinstance(op, (Constant, Eval, Input, Udf)) else ()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tempo_core.ir import ops
+from tempo_core.ir.axes import ROWS
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.ops import Op
@@ -19,6 +20,7 @@ from tempo_core.passes.batch.vectorize import Vectorize
 from tempo_core.symbolic.domain import Domain, Point, full_range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
 from tests import reference
+from tests.core import every_op
 from tests.core.every_op import each_op
 from tests.core.passes.support import fed
 from tests.core.running import assert_same
@@ -54,22 +56,16 @@ def conv(groups: int) -> Op:
 
 
 EXAMPLES: dict[type[Op], list[tuple[Op, list[TensorType]]]] = {
-    ops.Unary: [(ops.Unary("exp"), [XS])],
-    ops.Binary: [(ops.Binary("add"), [XS, XS])],
-    ops.Compare: [(ops.Compare("lt"), [XS, XS])],
     ops.Where: [
         (ops.Where(), [TensorType("bool", (TWO,)), X, X]),
         (ops.Where(0, Expr.of(1)), [TensorType("bool", (TWO,)), X, X]),
     ],
-    ops.Cast: [(ops.Cast("int32"), [XS])],
     ops.Identity: [(ops.Identity(True), [XS])],
     ops.Random: [(ops.Random("normal", 3, (TWO, THREE)), [index(), index()])],
     ops.Reduce: [(ops.Reduce("sum", (0, 2)), [XSS]), (ops.Reduce("max", (1,)), [XS])],
-    ops.Argmax: [(ops.Argmax(1), [XS])],
     ops.Argsort: [(ops.Argsort(0), [XS]), (ops.Argsort(0, 1), [XS])],
     ops.CumSum: [(ops.CumSum(1, True), [XS])],
     ops.CumMax: [(ops.CumMax(1, True), [XS])],
-    ops.LinearScan: [(ops.LinearScan(0), [XS, XS])],
     ops.DiscountedSum: [(ops.DiscountedSum(1, 0.5), [XS])],
     ops.Dot: [
         (ops.Dot((1,), (0,)), [XS, TensorType("float32", (THREE, FOUR))]),
@@ -81,7 +77,6 @@ EXAMPLES: dict[type[Op], list[tuple[Op, list[TensorType]]]] = {
         (conv(1), [TensorType("float32", (FOUR, THREE, TWO)), TensorType("float32", (TWO, TWO, THREE))]),
         (conv(2), [TensorType("float32", (THREE, FOUR)), TensorType("float32", (TWO, TWO, FOUR))]),
     ],
-    ops.Reshape: [(ops.Reshape((THREE, TWO)), [XS])],
     ops.Permute: [(ops.Permute((2, 0, 1)), [XSS])],
     ops.Broadcast: [(ops.Broadcast((FOUR, TWO, THREE), (1, 2)), [XS]), (ops.Broadcast((THREE,), ()), [TensorType("float32")])],
     ops.Slice: [
@@ -93,7 +88,6 @@ EXAMPLES: dict[type[Op], list[tuple[Op, list[TensorType]]]] = {
     ],
     ops.Pad: [(ops.Pad(1, Expr.of(1), TWO), [XS]), (ops.Pad(0, t.expr, T - 1 - t.expr), [XS]), (ops.Pad(1, -t.expr, t.expr), [XS])],
     ops.Concat: [(ops.Concat(1), [XS, XS, TensorType("float32", (TWO, FOUR))])],
-    ops.Flip: [(ops.Flip(1), [XS])],
     ops.Gather: [
         (ops.Gather(0), [XS, index()]),
         (ops.Gather(1), [XSS, index(THREE)]),
@@ -109,14 +103,17 @@ EXAMPLES: dict[type[Op], list[tuple[Op, list[TensorType]]]] = {
     ops.Eval: [(ops.Eval(t.expr * 2 + 1), []), (ops.Eval((t.expr >= 1) & (i.expr == 1)), [])],
     ops.Udf: [(ops.Udf(halves, (X, TensorType("float32"))), [X, X])],
 }  # fmt: skip
+for row in every_op.ROWS:
+    if type(row.op) not in NEVER_BATCHED and row.operands:
+        EXAMPLES.setdefault(type(row.op), []).append(row.sized(2))
 
 
 @each_op
 def test_each_op_has_a_row_or_a_reason(op: type[Op]):
-    assert (op in RULES) != (op in NEVER_BATCHED), (
+    assert (op in RULES or op in ROWS) != (op in NEVER_BATCHED), (
         f"give {op.__name__} a row in passes/batch/batching.py, or say in NEVER_BATCHED why it has none"
     )
-    assert op not in RULES or EXAMPLES.get(op), f"give the row of {op.__name__} an example"
+    assert op in NEVER_BATCHED or EXAMPLES.get(op), f"give {op.__name__} a row in tests/core/every_op.py"
 
 
 def built(op: Op, types: Sequence[TensorType], steps: Sequence[tuple[Symbol, ...]]) -> Graph:

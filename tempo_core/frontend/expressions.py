@@ -1,0 +1,188 @@
+"""Expressions that users hold: `t + 5` is an expression again, `t * 0.5` a tensor, and `t == 0` a condition on points."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+import numpy as np
+
+from tempo_core.frontend.aliases import Array
+from tempo_core.symbolic.condition import Bool, Comparison
+from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
+
+if TYPE_CHECKING:
+    from typing import Self
+
+Number = float | np.generic | Array  # that is not whole: it makes a tensor of a step, `t * 0.5`
+T = TypeVar("T")  # the class of tensors, which stands above this file
+
+
+class Expression(Expr, Generic[T]):
+    """An expression that a user holds. A dict does not distinguish it from its plain expression.
+
+    `t == 0` has two meanings. A user asks "at which points is t zero?": `if t == 0:` would never hold while a program is built,
+    without a warning. The compiler's dicts, tuples and dataclasses ask "are these the same expression?". The class of the operands
+    tells the two apart: a context gives its user such expressions, arithmetic on them gives the same again, and `Expr.of` turns them
+    into plain expressions for the compiler, which are compared by their structure. Dicts work for both: equal expressions have
+    equal hashes, and different expressions have different hashes, so a dict compares only equal expressions.
+    """
+
+    def __init__(self, expr: Expr):
+        super().__init__(expr.terms)
+        object.__setattr__(self, "_plain", expr.plain)
+
+    @property
+    def plain(self) -> Expr:
+        return self._plain  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @classmethod
+    def _of_user(cls, value: Any) -> Any:
+        """An expression or a comparison in the user's form; any other value as it is."""
+        if isinstance(value, Expr):
+            return value if isinstance(value, cls) else cls(value)
+        return replace(value, is_question=True) if isinstance(value, Comparison) else value
+
+    def _with(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
+        """The operation on plain expressions, and its result as the user's."""
+        return self._of_user(operation(self.plain, other.plain if isinstance(other, Expr) else other))
+
+    # -- arithmetic: with a number that is not whole, or a tensor, it gives a tensor -----------------------------------------
+
+    @overload  # type: ignore[override]
+    def __add__(self, other: IntoExpr) -> Self: ...
+    @overload
+    def __add__(self, other: Number) -> T: ...
+    def __add__(self, other: Any) -> Any:
+        return self._with(other, operator.add)
+
+    @overload
+    def __radd__(self, other: IntoExpr) -> Self: ...
+    @overload
+    def __radd__(self, other: Number) -> T: ...
+    def __radd__(self, other: Any) -> Any:
+        return self._with(other, _swapped(operator.add))
+
+    @overload  # type: ignore[override]
+    def __sub__(self, other: IntoExpr) -> Self: ...
+    @overload
+    def __sub__(self, other: Number) -> T: ...
+    def __sub__(self, other: Any) -> Any:
+        return self._with(other, operator.sub)
+
+    @overload
+    def __rsub__(self, other: IntoExpr) -> Self: ...
+    @overload
+    def __rsub__(self, other: Number) -> T: ...
+    def __rsub__(self, other: Any) -> Any:
+        return self._with(other, _swapped(operator.sub))
+
+    @overload  # type: ignore[override]
+    def __mul__(self, other: IntoExpr) -> Self: ...
+    @overload
+    def __mul__(self, other: Number) -> T: ...
+    def __mul__(self, other: Any) -> Any:
+        return self._with(other, operator.mul)
+
+    @overload
+    def __rmul__(self, other: IntoExpr) -> Self: ...
+    @overload
+    def __rmul__(self, other: Number) -> T: ...
+    def __rmul__(self, other: Any) -> Any:
+        return self._with(other, _swapped(operator.mul))
+
+    @overload  # type: ignore[override]
+    def __floordiv__(self, other: IntoExpr) -> Self: ...
+    @overload
+    def __floordiv__(self, other: Number) -> T: ...
+    def __floordiv__(self, other: Any) -> Any:
+        return self._with(other, operator.floordiv)
+
+    @overload  # type: ignore[override]
+    def __mod__(self, other: IntoExpr) -> Self: ...
+    @overload
+    def __mod__(self, other: Number) -> T: ...
+    def __mod__(self, other: Any) -> Any:
+        return self._with(other, operator.mod)
+
+    def __rfloordiv__(self, other: IntoExpr) -> Self:
+        return self._with(other, _swapped(operator.floordiv))
+
+    def __rmod__(self, other: IntoExpr) -> Self:
+        return self._with(other, _swapped(operator.mod))
+
+    def __truediv__(self, other: object) -> T:
+        return self._with(other, operator.truediv)
+
+    def __rtruediv__(self, other: object) -> T:
+        return self._with(other, _swapped(operator.truediv))
+
+    @overload  # type: ignore[override]
+    def __pow__(self, other: int) -> Self: ...
+    @overload
+    def __pow__(self, other: Expr | Number) -> T: ...
+    def __pow__(self, other: Any) -> Any:
+        return self._with(other, operator.pow)
+
+    def __rpow__(self, other: object) -> T:
+        return self._with(other, _swapped(operator.pow))
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __neg__(self) -> Self:
+        return type(self)(-self.plain)
+
+    def __abs__(self) -> Self:
+        return type(self)(abs(self.plain))
+
+    # -- comparisons --------------------------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> Bool:  # type: ignore[override]
+        return self._same(other, operator.eq)
+
+    def __ne__(self, other: object) -> Bool:  # type: ignore[override]
+        return self._same(other, operator.ne)
+
+    def _same(self, other: object, operation: Callable[[Any, Any], Any]) -> Any:
+        """`==` and `!=`. For two bare symbols the result has a truth value, so that `t in (i, t)` works."""
+        are_names = isinstance(other, Expr) and isinstance(self.single_atom, Symbol) and isinstance(other.single_atom, Symbol)
+        condition = operation(self.plain, other.plain if isinstance(other, Expr) else other)
+        return condition if are_names else self._of_user(condition)
+
+    @overload  # type: ignore[override]
+    def __lt__(self, other: IntoExpr) -> Bool: ...
+    @overload
+    def __lt__(self, other: Number) -> T: ...
+    def __lt__(self, other: Any) -> Any:
+        return self._with(other, operator.lt)
+
+    @overload  # type: ignore[override]
+    def __le__(self, other: IntoExpr) -> Bool: ...
+    @overload
+    def __le__(self, other: Number) -> T: ...
+    def __le__(self, other: Any) -> Any:
+        return self._with(other, operator.le)
+
+    @overload  # type: ignore[override]
+    def __gt__(self, other: IntoExpr) -> Bool: ...
+    @overload
+    def __gt__(self, other: Number) -> T: ...
+    def __gt__(self, other: Any) -> Any:
+        return self._with(other, operator.gt)
+
+    @overload  # type: ignore[override]
+    def __ge__(self, other: IntoExpr) -> Bool: ...
+    @overload
+    def __ge__(self, other: Number) -> T: ...
+    def __ge__(self, other: Any) -> Any:
+        return self._with(other, operator.ge)
+
+
+def _swapped(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: operation(b, a)
