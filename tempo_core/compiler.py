@@ -6,7 +6,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from tempo_core.backends.base import Backend
@@ -27,7 +27,8 @@ from tempo_core.ir.verify import InvalidGraphError
 from tempo_core.passes import pipeline
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.planner import Form, Planner
-from tempo_core.program import Program, Result, Results, is_interpreted
+from tempo_core.program import Program, is_interpreted
+from tempo_core.runtime.results import Result, Results
 from tempo_core.runtime.run_bounds import RunBounds
 from tempo_core.schedule import Scheduled, schedule
 from tempo_core.store.cache import Decision, Kept, opened
@@ -307,7 +308,13 @@ def results_of(outputs: Outputs) -> tuple[Results, list[Tensor]]:
                 f"output {label} is {tensor!r}, not a tensor of this context",
                 hint="list tensors: outputs=[h, loss]. To make a tensor of a number: tp.constant(3.0)",
             )
-    return Results(tuple(map(Result.of, tensors)), names, single), tensors
+    return Results(tuple(map(result_of, tensors)), names, single), tensors
+
+
+def result_of(tensor: Tensor) -> Result:
+    """The form of one output."""
+    condition = TRUE if tensor.user_condition is TRUE else tensor.domain.condition
+    return Result(tensor.domain.steps, tensor.type, tensor.name, condition)
 
 
 def with_outputs(context: BaseContext, outputs: Sequence[Tensor]) -> Graph:
@@ -347,7 +354,9 @@ class Recent:
 
     def __init__(self) -> None:
         self.programs: list[tuple[object, Program[Any]]] = []
-        self.calls: list[tuple[object, Program[Any]]] = []
+        self.calls: list[
+            tuple[object, list[Tensor], Program[Any]]
+        ] = []  # with its tensors, so that no others get their identities
 
     def program(
         self, context: BaseContext, bounds: UserBounds, outputs: Outputs = (), config: Config | None = None
@@ -358,18 +367,16 @@ class Recent:
         parts that do not depend on them are.
         """
         numbers, limits = checked_bounds(context, bounds)
-        call = _call(context, numbers, limits, outputs, config)
-        for earlier_call, program in self.calls:
+        results, tensors = results_of(outputs)
+        # Equal calls, made while the graph has so many changes, run one program.
+        form = results.names, results.is_single, tuple(map(id, tensors))
+        call = (context.graph.changes, numbers, limits, form, config)
+        for earlier_call, _, program in self.calls:
             if earlier_call == call:
                 return program
         config = checked_config(config)
-        results, tensors = results_of(outputs)
-        key = (
-            results,
-            _program_key(context, tensors),
-            replace(config, seed=0),
-            {b: limit.at_least for b, limit in limits.items()},
-        )
+        least = {b: limit.at_least for b, limit in limits.items()}
+        key = (results, _program_key(context, tensors), replace(config, seed=0), least)
         candidates = [program for other, program in self.programs if other == key]
         same = [program for program in candidates if program.bounds == numbers and program.limits == limits]
         if same:
@@ -377,41 +384,12 @@ class Recent:
         elif candidates:
             program = candidates[-1].with_bounds(bounds)
         else:
-            program = compile_context(context, bounds, outputs, config)
+            program = compile_context(context, bounds, results.together(dict(enumerate(tensors))), config)
         kept = [(other, earlier) for other, earlier in self.programs if earlier is not program]
         self.programs = [*kept, (key, program)][-KEPT:]
-        calls = [(other, earlier) for other, earlier in self.calls if any(earlier is kept for _, kept in self.programs)]
-        self.calls = [*calls, *([] if call is None else [(call, program)])][-KEPT:]
+        calls = [each for each in self.calls if any(each[-1] is kept for _, kept in self.programs)]
+        self.calls = [*calls, (call, tensors, program)][-KEPT:]
         return program
-
-
-@dataclass(frozen=True)
-class _Call:
-    """The arguments of a call of `run` that was made while the graph had so many changes. Equal calls run one program."""
-
-    changes: int
-    numbers: Bounds
-    limits: Mapping[Symbol, UpTo]
-    form: tuple[str, ...] | bool  # the names of the outputs, or whether it is one tensor
-    tensors: tuple[int, ...]
-    config: Config | None
-    alive: tuple[Tensor, ...] = field(compare=False)  # so that no other tensors get their identities
-
-
-def _call(
-    context: BaseContext, numbers: Bounds, limits: Mapping[Symbol, UpTo], outputs: Outputs, config: Config | None
-) -> _Call | None:
-    """A call of `run`; None for outputs that can be read only once."""
-    form: tuple[str, ...] | bool = isinstance(outputs, Tensor)
-    if isinstance(outputs, Tensor):
-        tensors: tuple[Tensor, ...] = (outputs,)
-    elif isinstance(outputs, dict):
-        form, tensors = tuple(map(str, outputs)), tuple(outputs.values())
-    elif isinstance(outputs, (list, tuple)):
-        tensors = tuple(outputs)
-    else:
-        return None
-    return _Call(context.graph.changes, numbers, limits, form, tuple(map(id, tensors)), config, tensors)
 
 
 def _program_key(context: BaseContext, tensors: Sequence[Tensor]) -> tuple[Node, ...]:

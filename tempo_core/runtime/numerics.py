@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +25,8 @@ from tempo_core.errors import NumericsError
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.ops import Constant, Input, Merge, Output, Sink, Udf
 from tempo_core.ir.types import is_float
-from tempo_core.symbolic.domain import Point
+from tempo_core.runtime.interpreted.stores import Executed
+from tempo_core.runtime.walk import span
 from tempo_core.symbolic.expr import Symbol
 
 Array = Any
@@ -100,16 +101,6 @@ class Watch:
         self.returned[host_call(node), at] = tuple(np.array(v) for v in values)
 
 
-class Ran(NamedTuple):
-    """A statement that ran in the search."""
-
-    node: Node
-    branch: int | None
-    at: Coordinates
-    operands: tuple[Array, ...]
-    values: tuple[Array, ...]
-
-
 @dataclass(frozen=True)
 class Origin:
     """The statement where a value that is not finite began."""
@@ -120,87 +111,66 @@ class Origin:
 
 
 def find(
-    graph: Graph, bounds: Mapping[Symbol, int], inputs: Mapping[str, Array], returned: Returned, statements: Iterator[Ran]
+    graph: Graph, bounds: Mapping[Symbol, int], inputs: Mapping[str, Array], returned: Returned, statements: Iterator[Executed]
 ) -> None:
     """Raise NumericsError when a value that is not finite reaches an output, a host function or a recurrence.
 
     `statements` run as this function iterates over them. `returned` holds the values of host functions. Stateful functions that
     the run did not reach give NaN, whose origin is not reported.
     """
-    origins: dict[tuple[Key, Coordinates], Origin | None] = {}
     with np.errstate(all="ignore"):
+        search = _Search(graph, bounds, inputs, returned)
         for ran in statements:
-            node, env = ran.node, {**bounds, **dict(zip(ran.node.domain.steps, ran.at, strict=True))}
-            edges = node.operands(ran.branch)
-            ends = isinstance(node.op, (Merge, Output, Sink)) or (isinstance(node.op, Udf) and node.op.kind == "host")
-            if ends and flag(ran.operands):
-                for edge, operand in zip(edges, ran.operands, strict=True):
-                    origin = _origin(graph, edge, env, bounds, origins, inputs) if flag((operand,)) else None
-                    if origin is not None:
-                        raise NumericsError(origin.message + _reached(graph, node, ran.at), where=origin.where, hint=origin.hint)
-            if isinstance(node.op, (Output, Sink)):
-                continue
-            for output, value in enumerate(ran.values):
-                bits = flag((value,))
-                unknown = isinstance(node.op, Udf) and node.op.stateful and (host_call(node), ran.at) not in returned
-                if bits and not unknown:
-                    origins[(node.id, output), ran.at] = _began(graph, ran, edges, env, bounds, origins, inputs, value, bits)
+            search.see(ran)
 
 
-def _began(
-    graph: Graph,
-    ran: Ran,
-    edges: Sequence[Edge],
-    env: Mapping[Symbol, int],
-    bounds: Mapping[Symbol, int],
-    origins: Mapping[tuple[Key, Coordinates], Origin | None],
-    inputs: Mapping[str, Array],
-    value: Array,
-    bits: int,
-) -> Origin | None:
-    """The origin of a value: that of an operand, if one is not finite, else this statement. None for infinities that are intended."""
-    before = [flag((operand,)) for operand in ran.operands]
-    for edge, operand_bits in zip(edges, before, strict=True):
-        if operand_bits:
-            origin = _origin(graph, edge, env, bounds, origins, inputs)
-            if origin is not None:
-                return origin
+class _Search:
+    """The origins of the values that are not finite so far: None for infinities that are intended."""
+
+    def __init__(self, graph: Graph, bounds: Mapping[Symbol, int], inputs: Mapping[str, Array], returned: Returned):
+        self.graph, self.bounds, self.inputs, self.returned = graph, bounds, inputs, returned
+        self.origins: dict[tuple[Key, Coordinates], Origin | None] = {}
+
+    def see(self, ran: Executed) -> None:
+        """Raise NumericsError if the statement ends the way of a value that is not finite, else note where its values began."""
+        node, before = ran.node, [flag((operand,)) for operand in ran.operands]
+        env = {**self.bounds, **dict(zip(node.domain.steps, ran.point, strict=True))}
+        reads = [edge for edge, bits in zip(node.operands(ran.branch), before, strict=True) if bits]
+        read = next((origin for edge in reads if (origin := self._origin(edge, env)) is not None), None)
+        ends = isinstance(node.op, (Merge, Output, Sink)) or (isinstance(node.op, Udf) and node.op.kind == "host")
+        if ends and read is not None:
+            raise NumericsError(read.message + _reached(node, ran.point), where=read.where, hint=read.hint)
+        if isinstance(node.op, (Output, Sink)):
+            return
+        unknown = isinstance(node.op, Udf) and node.op.stateful and (host_call(node), ran.point) not in self.returned
+        for output, value in enumerate(() if unknown else ran.values):
+            if bits := flag((value,)):
+                self.origins[(node.id, output), ran.point] = read or _began(ran, value, bits, before)
+
+    def _origin(self, edge: Edge, env: Mapping[Symbol, int]) -> Origin | None:
+        """The origin of the values that an edge reads: of the first point that has one."""
+        source = self.graph[edge.source]
+        if isinstance(source.op, Input):
+            array = self.inputs[source.op.name]
+            if not flag((array,)) & NAN:
+                return None
+            fed = f"the input `{source.op.name}` is fed with NaN{_count(array, np.isnan)}"
+            return Origin(fed, source.where, "tp.where(tp.isnan(x), 0, x) replaces NaN")
+        if isinstance(source.op, Constant):
+            return None
+        points = itertools.product(*(span(index, self.bounds)(env) for index in edge.index))
+        origins = (self.origins.get(((edge.source, edge.output), at)) for at in points)
+        return next((origin for origin in origins if origin is not None), None)
+
+
+def _began(ran: Executed, value: Array, bits: int, before: Sequence[int]) -> Origin | None:
+    """A statement as the origin of a value, if its operands have no such origin. None for infinities that are intended."""
     is_nan = bool(bits & NAN) and not any(operand_bits & NAN for operand_bits in before)
-    is_infinite = not is_nan and not any(before)
-    if not (is_nan or is_infinite):
+    if not is_nan and any(before):
         return None
-    what, at = "not a number" if is_nan else "infinite", _at(ran.node, ran.at)
+    what, at = "not a number" if is_nan else "infinite", _at(ran.node, ran.point)
     count = _count(value, np.isnan if is_nan else np.isinf)
     return Origin(f"{_node_text(ran.node)} is {what}{at}{count}", ran.node.where, _hint(ran))
-
-
-def _origin(
-    graph: Graph,
-    edge: Edge,
-    env: Mapping[Symbol, int],
-    bounds: Mapping[Symbol, int],
-    origins: Mapping[tuple[Key, Coordinates], Origin | None],
-    inputs: Mapping[str, Array],
-) -> Origin | None:
-    """The origin of the values that an edge reads: of the first point that has one."""
-    source = graph[edge.source]
-    if isinstance(source.op, Input):
-        array = inputs[source.op.name]
-        if not flag((array,)) & NAN:
-            return None
-        fed = f"the input `{source.op.name}` is fed with NaN{_count(array, np.isnan)}"
-        return Origin(fed, source.where, "tp.where(tp.isnan(x), 0, x) replaces NaN")
-    if isinstance(source.op, Constant):
-        return None
-    key = (edge.source, edge.output)
-    spans = []
-    for index in edge.index:
-        if isinstance(index, Point):
-            spans.append(range(int(index.expr.evaluate(env)), int(index.expr.evaluate(env)) + 1))
-        else:
-            spans.append(range(int(index.start.evaluate(env)), int(index.stop.evaluate(env)), index.stride))
-    origins_here = (origins.get((key, at)) for at in itertools.product(*spans))
-    return next((origin for origin in origins_here if origin is not None), None)
 
 
 # -- words ------------------------------------------------------------------------------------------------------------
@@ -224,7 +194,7 @@ def _count(value: Array, of: Callable[[Any], Any]) -> str:
     return f": {int(wrong.sum())} of {wrong.size} elements, the first at [{first}]" if wrong.ndim else ""
 
 
-def _reached(graph: Graph, node: Node, at: Coordinates) -> str:
+def _reached(node: Node, at: Coordinates) -> str:
     if isinstance(node.op, Output):
         return f"; it reaches output {node.op.position}" + (f", `{node.name}`" if node.name else "")
     if isinstance(node.op, Merge):
@@ -243,7 +213,7 @@ _HINTS = {
 }
 
 
-def _hint(ran: Ran) -> str:
+def _hint(ran: Executed) -> str:
     ranges = []
     for operand in ran.operands:
         array = _floats(operand)

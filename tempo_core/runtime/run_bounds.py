@@ -119,6 +119,11 @@ class RunBounds:
         """The points of the steps that a run takes one point of, by the symbol that stands for each in the program."""
         return {value: numbers[bound] - 1 for bound, value in self.values.items()}
 
+    def chosen_size(self, name: str) -> Symbol | None:
+        """A bound in the shape of an input that each run chooses; None if there is none."""
+        symbols = frozenset().union(*(size.symbols for size in self.source.fed()[name].outputs[0].shape))
+        return next((bound for bound in self.limits if bound in symbols), None)
+
     def shape_of(self, name: str) -> tuple[int, ...] | None:
         """The shape of a fed array as the program takes it; None for one that is streamed."""
         return tuple(size.evaluate(self._scheduled) for size in self._shapes[name]) if name in self._shapes else None

@@ -12,7 +12,7 @@ from tempo_core.schedule.build import build_program
 from tempo_core.schedule.constraints import constraints_of, used_bounds
 from tempo_core.schedule.polyhedral import Schedule, compute
 from tempo_core.schedule.storage import Storage, fold
-from tempo_core.schedule.tree import Block, Dealloc, Evict, Execute, If, Load, Loop, counter, instances, leaves, text, walk
+from tempo_core.schedule.tree import Block, Dealloc, Execute, If, Loop, counter, instances, leaves, text, walk
 from tempo_core.symbolic.expr import Symbol
 
 
@@ -57,6 +57,6 @@ def schedule(graph: Graph, bounds: Mapping[Symbol, int], dealloc: bool = False) 
 
 
 __all__ = [
-    "Block", "Dealloc", "Evict", "Execute", "If", "Load", "Loop", "Schedule", "Scheduled", "Storage",
+    "Block", "Dealloc", "Execute", "If", "Loop", "Schedule", "Scheduled", "Storage",
     "counter", "instances", "leaves", "schedule", "text", "walk",
 ]  # fmt: skip

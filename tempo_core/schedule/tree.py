@@ -61,25 +61,7 @@ class Dealloc:
     point: tuple[Expr | Index, ...]
 
 
-@dataclass(frozen=True)
-class Evict:
-    """Move the value of an output to host memory."""
-
-    node: int
-    output: int
-    point: tuple[Expr | Index, ...]
-
-
-@dataclass(frozen=True)
-class Load:
-    """Bring the value of an output back from host memory."""
-
-    node: int
-    output: int
-    point: tuple[Expr | Index, ...]
-
-
-Leaf = Union[Execute, Dealloc, Evict, Load]
+Leaf = Union[Execute, Dealloc]
 Item = Union[Block, Loop, If, Leaf]
 
 
@@ -128,7 +110,7 @@ def flat(block: Block) -> Iterator[Item]:
 
 def leaves(item: Item) -> Iterator[Leaf]:
     for inner in walk(item):
-        if isinstance(inner, (Execute, Dealloc, Evict, Load)):
+        if isinstance(inner, (Execute, Dealloc)):
             yield inner
 
 

@@ -277,6 +277,15 @@ def test_bounds_are_checked_anew() -> None:
     assert program.run({"x": np.arange(4.0)})[0] == 3
 
 
+def test_outputs_that_can_be_read_only_once() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        doubled = tp.input("x", domain=(t,)) * 2
+    for _ in range(2):
+        (result,) = ctx.run({T: 3}, (tensor for tensor in [doubled[2]]), {"x": np.arange(3.0)}, NUMPY)
+        assert result == 4
+
+
 def test_an_interpreted_program_has_nothing_to_compile() -> None:
     ctx = tp.Context("t")
     with ctx as ((t, T),):
@@ -330,8 +339,10 @@ def test_a_repeated_call_is_recognised_by_its_tensors(monkeypatch: pytest.Monkey
 
     (first, builds), (second, none) = run(3, {"h": h}), run(3, {"h": h})
     assert first["h"].tolist() == second["h"].tolist() == [0, 10, 20] and builds > 0 and none == 0
-    for outputs in (h, [h], {"other": h}, {"h": x}, iter([h])):
+    for outputs in (h, [h], {"other": h}, {"h": x}):
         assert run(3, outputs)[1] > 0, outputs  # another form, or another tensor
+    (result,), none = run(3, iter([h]))
+    assert result.tolist() == [0, 10, 20] and none == 0  # the tensors of a list from before
     assert run(2, {"h": h})[1] > 0 and run(3, {"h": h}, tp.Config(backend="numpy", disable=("fuse",)))[1] > 0
     assert run(3, {"h": h})[1] == 0
     with ctx:

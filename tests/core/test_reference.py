@@ -7,7 +7,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core import errors
-from tempo_core.compiler import Result, checked_bounds, with_outputs
+from tempo_core.compiler import checked_bounds, result_of, with_outputs
 from tempo_core.passes.pipeline import pipeline
 from tests.core.running import CASES, assert_all_same, evaluated
 from tests.core.test_language import state_passing as _  # noqa: F401 - registers the cases
@@ -85,7 +85,7 @@ def test_every_pass_keeps_the_meaning_of_the_graph(name: str) -> None:
     """The graph after each pass, without a schedule and stores, gives the same values as the program."""
     case = CASES[name]()
     expected, bounds = evaluated(case), checked_bounds(case.context, case.bounds)[0]
-    results = [Result.of(tensor) for tensor in case.outputs]
+    results = [result_of(tensor) for tensor in case.outputs]
     with case.context:
         graph = with_outputs(case.context, case.outputs)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -16,11 +16,12 @@ from tempo_core.ir.names.naming import names
 from tempo_core.ir.ops import Dataflow, Dataflowed, Merge, Output, Sink, Udf
 from tempo_core.runtime.cost.cost import Cost, StatementCost, Translation
 from tempo_core.runtime.cost.kernels import ZERO, Island, Kernels, Reading, Value, bytes_of, largest
+from tempo_core.runtime.lower.lower import selections
 from tempo_core.runtime.staged.stage import Staged
-from tempo_core.schedule import Block, Execute, If, Loop, Scheduled
+from tempo_core.schedule import Execute, If, Scheduled
 from tempo_core.schedule.constraints import at_capacity, constraints_of
 from tempo_core.schedule.slots import symbolic_slots
-from tempo_core.schedule.tree import Item
+from tempo_core.schedule.tree import walk, with_loops
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.isl.counting import Count, summed
@@ -50,36 +51,20 @@ class _Counting:
     def __init__(self, scheduled: Scheduled, staged: Staged | None):
         self.scheduled, self.graph, self.bounds = scheduled, scheduled.graph, scheduled.bounds
         self.slots = symbolic_slots(scheduled.schedule, scheduled.bounds, scheduled.storage)
-        layouts = {} if staged is None else {key: staged.lowering.layout(key) for key in scheduled.storage}
-        arrays = {key: store.slots if staged is None else staged.lowering.slots(key) for key, store in scheduled.storage.items()}
-        self.reading = Reading(self.graph, scheduled.storage, self.slots, layouts, arrays, scheduled.bounds)
+        self.reading = Reading(scheduled, self.slots, None if staged is None else staged.lowering)
         self.stored = {key for key, store in scheduled.storage.items() if store.size > 1}
         self.stored |= set() if staged is None else set(staged.store_keys) & set(scheduled.storage)
         self.is_staged = staged is not None
-        self.loops: list[tuple[int, int]] = []  # the numbers of the first statement in each loop, and of the one after it
-        self.places = list(self._walk(scheduled.root, False))
+        selected = {id(child) for item in walk(scheduled.root) if staged and isinstance(item, If) for child in selections(item)}
+        self.places: list[_Place] = []
+        loops: dict[int, tuple[int, int]] = {}  # the numbers of the first statement in each loop, and of the one after it
+        for number, (execute, around) in enumerate(with_loops(scheduled.root)):
+            self.places.append(_Place(execute, number, id(execute) in selected))
+            loops |= {id(loop): (loops.get(id(loop), (number, 0))[0], number + 1) for loop in around}
+        self.loops = list(loops.values())
         statements = constraints_of(self.graph).statements.values()
         self.points = {(s.node.id, s.branch): at_capacity(s, self.graph) for s in statements}
         self.translation = Translation(self.graph.derived)
-
-    def _walk(self, item: Item, selects: bool, number: int = 0) -> Iterator[_Place]:
-        """The statements of the tree, in order."""
-        if isinstance(item, Execute):
-            yield _Place(item, number, selects and item.branch is not None)
-        elif isinstance(item, Block):
-            for child in item.children:
-                for place in self._walk(child, selects, number):
-                    number = place.number + 1
-                    yield place
-        elif isinstance(item, Loop):
-            inside = list(self._walk(item.body, False, number))
-            self.loops.append((number, inside[-1].number + 1 if inside else number))
-            yield from inside
-        elif isinstance(item, If):
-            blocks = (item.then, item.orelse or Block())
-            moves = all(isinstance(child, Execute) and child.branch is not None for block in blocks for child in block.children)
-            selects = self.is_staged and moves
-            yield from self._walk(Block(blocks), selects, number)
 
     # -- statements ---------------------------------------------------------------------------------------------------
 
@@ -207,7 +192,7 @@ class _Counting:
         for key, start in first.items():
             if key in self.scheduled.storage and key not in self.stored | results:
                 begin, end = min(start, early.get(key, start)), last[key]
-                for low, high in reversed(self.loops):  # the outer loops last
+                for low, high in self.loops:  # the inner loops last
                     enters = begin < low <= end < high  # from before the loop, into it: until the loop's end
                     leaves = low <= begin < high <= end or (low <= begin and end < high and early.get(key, end) <= start)
                     begin, end = (begin, high - 1) if enters else (low, max(end, high - 1)) if leaves else (begin, end)

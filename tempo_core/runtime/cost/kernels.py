@@ -10,11 +10,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tempo_core.ir import costs, ops
-from tempo_core.ir.graph import Edge, Graph, Key
+from tempo_core.ir.graph import Edge, Key
 from tempo_core.ir.ops import Constant, Input, Op, Types, product
 from tempo_core.ir.ops.work import elements
 from tempo_core.ir.types import ITEM_SIZE, TensorType
-from tempo_core.schedule import Storage
+from tempo_core.runtime.lower.placement import Placement
+from tempo_core.schedule import Scheduled
 from tempo_core.symbolic.domain import Point
 from tempo_core.symbolic.expr import Expr, Minimum, Monomial, Symbol, maximum
 from tempo_core.symbolic.isl.counting import replaced
@@ -65,19 +66,13 @@ class Value:
 
 
 class Reading:
-    """Reads of edges, as operands. `slots` are those of each store, as expressions of the bounds."""
+    """Reads of edges, as operands. `slots` are those of each store, as expressions of the bounds; `lowering` is that of a staged program."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        storage: Mapping[Key, Storage],
-        slots: Mapping[Key, tuple[Expr, ...]],
-        layouts: Mapping[Key, Sequence[int]],
-        arrays: Mapping[Key, Sequence[int]],
-        bounds: Mapping[Symbol, int],
-    ):
-        self.graph, self.storage, self.slots, self.layouts, self.bounds = graph, storage, slots, layouts, bounds
-        self.arrays = arrays  # the slots of one array of each store: 1 along the step along which it is split
+    def __init__(self, scheduled: Scheduled, slots: Mapping[Key, tuple[Expr, ...]], lowering: Placement | None):
+        self.graph, self.storage, self.slots, self.bounds = scheduled.graph, scheduled.storage, slots, scheduled.bounds
+        self.layouts = {} if lowering is None else {key: lowering.layout(key) for key in scheduled.storage}
+        # The slots of one array of each store: 1 along the step along which it is split.
+        self.arrays = {key: store.slots if lowering is None else lowering.slots(key) for key, store in scheduled.storage.items()}
 
     def read(self, edge: Edge, kernels: Kernels) -> Value:
         """The value that an edge delivers. What its read moves by itself is counted in `kernels`: gathers of several points."""

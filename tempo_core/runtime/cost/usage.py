@@ -248,7 +248,7 @@ class _Counting:
             readers = [number for segment, number in launches if name in segment.inputs]
             self._add(name, node.outputs[0], "input", (), HOST, 0, end, node.where)
             if readers:
-                several = staged.launches_that_read(name) > 1
+                several = staged.launches.readers[name] > 1
                 first, last = (0, end) if several else (readers[0], readers[0])
                 self._add(name, node.outputs[0], "input", (), DEVICE, first, last, node.where)
 

@@ -9,14 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tempo_core.errors import ArgumentError, BoundsError, InputError, TempoError
+from tempo_core.errors import ArgumentError, ConfigError, InputError, TempoError
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import End, Sink, Udf
 from tempo_core.ir.types import is_float
 from tempo_core.ir.udf import Fed
-from tempo_core.runtime.embedded.jax_bounds import CallBounds, CallLengths
+from tempo_core.runtime.embedded.jax_bounds import CallBounds, check_static, fitted, of_call
 from tempo_core.runtime.feeds import InputSpec, checked_inputs, is_array, kind_of
 from tempo_core.runtime.lower.one_way import marked
+from tempo_core.runtime.results import Results, trimmed
+from tempo_core.runtime.run_inputs import RunInputs
+from tempo_core.symbolic.condition import TRUE
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -63,37 +66,30 @@ class JaxFunction(Generic[R]):
 
     def __init__(
         self,
-        run: Callable[[Arrays, tuple[Any, tuple[Any, ...]]], dict[int, Any]],
-        specs: Mapping[str, InputSpec],
-        ignored: Mapping[str, Any],
-        bound: Arrays,
-        together: Callable[[Mapping[int, Any]], R],
-        outputs: Mapping[str, Form],
+        program: Callable[[Arrays, Any, tuple[Any, ...]], dict[int, Any]],
+        inputs: RunInputs,
+        results: Results,
         seed: int,
         carry: Carry,
         gradients: Gradients,
-        lengths: CallLengths | None = None,
     ):
-        """`specs` are all inputs, `bound` the arrays of some of them. `run(inputs, (seed, counters))` gives the results by position.
+        """`program(inputs, seed, counters)` gives the results by position. Raises ConfigError, ArgumentError and InputError."""
+        check_static(results, inputs.bounds)
+        self._inputs, self._results, self._seed, self._chooses = inputs, results, seed, bool(inputs.bounds.limits)
+        most, outputs = inputs.bounds.compiled, results.by_name
+        forms = {name: Form(each.shape(most), each.type.dtype, each.condition is TRUE) for name, each in outputs.items()}
+        self._positions = {name: position for position, name in enumerate(outputs)}
+        self._carry = _checked_carry(carry, inputs, forms)
 
-        `together` gives them the form of the program's outputs. `lengths` is for bounds that each call chooses; specs and outputs
-        are then those of the capacity.
-        """
-        self._lengths = lengths
-        self._specs, self._ignored, self._bound, self._seed = specs, ignored, dict(bound), seed
-        self._together, self._positions = together, {name: position for position, name in enumerate(outputs)}
-        self._carry = _checked_carry(carry, specs, bound, outputs)
-        for output, name in self._carry.items():
-            varying = None if lengths is None else lengths.chosen_size(name)
-            if varying is not None:
-                raise ArgumentError(
-                    f"the output `{output}` cannot be carried to the input `{name}`: its size contains {varying}, and each call chooses {varying}",
-                    where=specs[name].where,
-                    hint="leave it out of carry, and give it to each call: f(state, inputs)",
-                )
+        def run(arrays: Arrays, at: Any) -> dict[int, Any]:
+            values = program(arrays, *at)  # the seed and the counters
+            if not self._chooses:
+                return {k: result.traced(values[k], most, most) for k, result in enumerate(results.each)}
+            return {**values, **{k: trimmed(values[k], result.shape(most)) for k, result in enumerate(results.each)}}
+
         if gradients:
-            pairs = _checked_gradients(gradients, specs, outputs)
-            run = _with_gradients(run, pairs, specs, list(outputs))
+            pairs = _checked_gradients(gradients, inputs.specs, forms)
+            run = _with_gradients(run, pairs, inputs.specs, list(outputs))  # type: ignore[assignment]
 
         def call(arrays: Arrays, seed: Any, counters: tuple[Any, ...]) -> tuple[dict[int, Any], Any]:
             return run(arrays, (seed, counters)), seed * _MULTIPLIER + _INCREMENT
@@ -107,7 +103,7 @@ class JaxFunction(Generic[R]):
         Raises InputError.
         """
         names = set(self._carry.values())
-        specs = {name: spec for name, spec in self._specs.items() if name in names}
+        specs = {name: spec for name, spec in self._inputs.specs.items() if name in names}
         arrays = _arrays(specs, (), {} if carried is None else carried)
         chosen = self._seed if seed is None else seed
         if not is_array(chosen):
@@ -130,35 +126,28 @@ class JaxFunction(Generic[R]):
                 f"the state is {kind_of(state)}, not a JaxState", hint="f = program.as_jax(); f(f.init(), inputs)"
             )
         given = {} if inputs is None else inputs
-        held = {**self._bound, **state.carried}
+        held = {**self._inputs.arrays, **state.carried}
         if isinstance(given, Mapping):
             for name in sorted(held.keys() & given.keys()):
                 how = "is carried in the state" if name in state.carried else "is bound already"
-                raise self._specs[name].error(how, "leave it out of the inputs")
+                raise self._inputs.specs[name].error(how, "leave it out of the inputs")
         whole = {**given, **held} if isinstance(given, Mapping) else given
-        if self._lengths is None:
-            if bounds:
-                raise BoundsError(
-                    "the program has no bound that a call chooses",
-                    hint="compile it for several: ctx.compile({T: tp.upto(64)}, ...)",
-                )
-            values, seed = self._call(_arrays(self._specs, self._ignored, whole), state.seed, ())
-        else:
-            chosen = self._lengths.of_call(bounds, whole if isinstance(whole, Mapping) else {})
-            arrays = _arrays(self._lengths.specs(chosen.most), self._ignored, whole)
-            fitted = {name: self._lengths.fitted(name, array) for name, array in arrays.items()}
-            values, seed = self._call(fitted, state.seed, chosen.counters)
-            values = self._lengths.formed(values, chosen)
+        chosen = of_call(self._inputs, bounds, whole if isinstance(whole, Mapping) else {})
+        arrays = _arrays(self._inputs.specs_of(chosen.most), self._inputs.domains, whole)
+        if self._chooses:
+            arrays = {name: fitted(self._inputs.bounds, name, array) for name, array in arrays.items()}
+        values, seed = self._call(arrays, state.seed, chosen.counters)
+        values = chosen.formed(self._results, values) if self._chooses else values
         carried = {name: values[self._positions[output]] for output, name in self._carry.items()}
-        return JaxState(seed, carried), self._together(values)
+        return JaxState(seed, carried), self._results.together(values)
 
     def __repr__(self) -> str:
-        names = [name for name in self._specs if name not in self._bound and name not in self._carry.values()]
+        names = [name for name in self._inputs.needed if name not in self._carry.values()]
         return f"<JaxFunction {', '.join(names) or 'nothing'} -> {', '.join(self._positions) or 'nothing'}>"
 
 
-def check_device_only(graph: Graph) -> None:
-    """Raise a TempoError if a program calls functions on the host, with the line of the first one."""
+def check_embeddable(graph: Graph, is_interpreted: bool, check_numerics: bool) -> None:
+    """Raise a TempoError if a program calls functions on the host, with the line of the first one; ConfigError for options."""
     for node in graph:
         if isinstance(node.op, End):  # the device finds out where a step ends
             continue
@@ -172,6 +161,16 @@ def check_device_only(graph: Graph) -> None:
         else:
             continue
         raise TempoError(f"a JAX function cannot leave the device, but the program {what}", where=node.where or None, hint=hint)
+    if is_interpreted:
+        raise ConfigError(
+            "an interpreted program is not a JAX function",
+            hint='compile it with tp.Config(executor="staged"), the default, on the backend "jax" and with the pass pad',
+        )
+    if check_numerics:
+        raise ConfigError(
+            "a JAX function cannot raise NumericsError",
+            hint="compile it without check_numerics, and let JAX check: jax.config.update('jax_debug_nans', True)",
+        )
 
 
 def _arrays(specs: Mapping[str, InputSpec], ignored: Any, inputs: Any) -> dict[str, Any]:
@@ -187,12 +186,12 @@ def _arrays(specs: Mapping[str, InputSpec], ignored: Any, inputs: Any) -> dict[s
 # -- carried values and declared gradients ----------------------------------------------------------------------------
 
 
-def _checked_carry(carry: Carry, specs: Mapping[str, InputSpec], bound: Arrays, outputs: Mapping[str, Form]) -> dict[str, str]:
+def _checked_carry(carry: Carry, inputs: RunInputs, outputs: Mapping[str, Form]) -> dict[str, str]:
     usage = 'program.as_jax(carry={"next_w": "w"}): the output `next_w` is the input `w` of the next call'
     taken: dict[str, str] = {}
     for output, name in _pairs(carry, "carry", usage):
-        form, spec = _output(outputs, output), _input(specs, name)
-        if name in bound:
+        form, spec = _output(outputs, output), _input(inputs.specs, name)
+        if name in inputs.arrays:
             raise spec.error("is bound, and cannot be carried", "take the program from before it was bound")
         if name in taken.values():
             raise ArgumentError(f"two outputs are carried to the input `{name}`", hint=usage)
@@ -202,6 +201,13 @@ def _checked_carry(carry: Carry, specs: Mapping[str, InputSpec], bound: Arrays, 
                 f"with the shape {spec.whole}",
                 where=spec.where,
                 hint="carry the value at one point: outputs={'next_w': w[I - 1]}",
+            )
+        varying = inputs.bounds.chosen_size(name)
+        if varying is not None:
+            raise ArgumentError(
+                f"the output `{output}` cannot be carried to the input `{name}`: its size contains {varying}, and each call chooses {varying}",
+                where=spec.where,
+                hint="leave it out of carry, and give it to each call: f(state, inputs)",
             )
         taken[output] = name
     return taken

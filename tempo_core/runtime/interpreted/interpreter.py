@@ -6,11 +6,12 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tempo_core.backends.base import Array, Backend, call_host, numpy_dtype
+from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.names.naming import names
 from tempo_core.ir.ops import Dataflow, End, Merge, Op, Output, Sink, Udf
@@ -18,52 +19,25 @@ from tempo_core.ir.types import is_float
 from tempo_core.ir.udf import Fed
 from tempo_core.runtime import walk
 from tempo_core.runtime.feeds import NOTHING, Feed, Feeds
-from tempo_core.runtime.interpreted.stores import Coordinates, Evaluator, Reader, Stores, evaluator
-from tempo_core.runtime.numerics import Returned, Watch, flag, host_call
+from tempo_core.runtime.interpreted.stores import Coordinates, Executed, Reader, Stores
+from tempo_core.runtime.numerics import Returned, Watch, find, flag, host_call
 from tempo_core.runtime.staged.chunks import counted_steps
-from tempo_core.schedule import Block, Dealloc, Evict, Execute, If, Load, Loop, Scheduled, leaves
+from tempo_core.runtime.staged.host import statements
+from tempo_core.runtime.walk import Walk, evaluator, span
+from tempo_core.schedule import Block, Dealloc, Execute, If, Loop, Scheduled, leaves, schedule
 from tempo_core.schedule.build import chosen_value
-from tempo_core.schedule.tree import Item, Leaf
-from tempo_core.symbolic.domain import Point, Range
+from tempo_core.schedule.tree import Item
 from tempo_core.symbolic.expr import StepValues, Symbol
 
 
-class Executed(NamedTuple):
-    """A statement that ran: its text (`w|1[0, 3]`), the point of its node, the values that it gave, and its operands.
-
-    `place` is its number among the `Execute` leaves of the program. `counters` are the counters of the loops around it.
-    """
-
-    statement: str
-    point: Coordinates
-    values: tuple[Array, ...]
-    operands: tuple[Array, ...]
-    node: Node
-    branch: int | None
-    place: int
-    counters: StepValues
-
-
-class State(NamedTuple):
-    """The parts of a run that change as it goes."""
+@dataclass(eq=False)
+class State:
+    """The parts of a run that change as it goes. `counters` also has the points of the steps that the run takes one point of, as far as known."""
 
     stores: Stores
     results: dict[int, Any]
     streams: Mapping[str, Feed]
-    chosen: dict[Symbol, int]  # the points of the steps that the run takes one point of, as far as it is known now
-
-
-@dataclass(eq=False)
-class Going:
-    """A run that can stop between two iterations: its state, and the counters of the loops around the place where it is."""
-
-    state: State
     counters: dict[Symbol, int]
-
-
-Runs = Callable[
-    [State, StepValues], Iterator[Executed]
-]  # an item of the program, as a function that runs it at some loop counters
 
 
 class Interpreter:
@@ -88,7 +62,7 @@ class Interpreter:
         self.storage = {key: storage for key, storage in scheduled.storage.items() if key not in freed}
         self.statements: dict[tuple[int, int | None], Statement] = {}
         self.places = itertools.count()
-        self.root = self._prepared(scheduled.root)
+        self.tree = self._nodes(scheduled.root, ())
 
     def run(self, fed: Feeds = NOTHING) -> dict[int, Any]:
         """The value of each output, by position: as its edge reads it, after leading dimensions for the steps of the output's domain."""
@@ -104,123 +78,45 @@ class Interpreter:
 
     def steps(self, state: State) -> Iterator[Executed]:
         """Run statement by statement, stopping after each one."""
-        return self.root(state, {})
-
-    def tree(self) -> list[walk.Node[Going]]:
-        """The program as a tree that can be left at the border of a loop."""
-        return self._nodes(self.scheduled.root)
-
-    def _nodes(self, item: Item) -> list[walk.Node[Going]]:
-        if isinstance(item, Block):
-            return [node for child in item.children for node in self._nodes(child)]
-        if isinstance(item, Loop):
-            start, stop, step, counter = (
-                evaluator(item.start, self.bounds),
-                evaluator(item.stop, self.bounds),
-                item.step,
-                item.counter,
-            )
-            executes = [leaf for leaf in leaves(item) if isinstance(leaf, Execute)]
-            body = self._nodes(item.body)
-
-            def enter(going: Going, at: int) -> None:
-                going.counters[counter] = at
-
-            steps = counted_steps(counter, executes, self.graph)
-            return [walk.Loop(steps, lambda going: range(start(going.counters), stop(going.counters), step), enter, body, body)]
-        if isinstance(item, If):
-            condition = evaluator(item.condition, self.bounds)
-            then, orelse = self._nodes(item.then), self._nodes(item.orelse or Block())
-            return [walk.Branch(lambda going: bool(condition(going.counters)), then, orelse)]
-        run = self._execute(item) if isinstance(item, Execute) else self._memory(item)
-
-        def whole(going: Going) -> None:
-            for _ in run(going.state, going.counters):
-                pass
-            going.counters.update(going.state.chosen)
-
-        return [walk.Leaf(whole)]
+        return Walk(self.tree, state).events
 
     # -- the program, prepared once -----------------------------------------------------------------------------------
 
-    def _prepared(self, item: Item) -> Runs:
+    def _nodes(self, item: Item, around: tuple[Symbol, ...]) -> list[walk.Node[State]]:
+        """An item as a tree. `around` are the counters of the loops around it."""
         if isinstance(item, Block):
-            return self._block(item)
+            return [node for child in item.children for node in self._nodes(child, around)]
         if isinstance(item, Loop):
-            return self._loop(item)
+            steps = counted_steps(item.counter, statements(item), self.graph)
+            body = self._nodes(item.body, (*around, item.counter))
+            return [walk.Loop(item, steps, self.bounds, body, body)]
         if isinstance(item, If):
-            return self._if(item)
-        return self._execute(item) if isinstance(item, Execute) else self._memory(item)
+            then, orelse = self._nodes(item.then, around), self._nodes(item.orelse or Block(), around)
+            return [walk.Branch(evaluator(item.condition, self.bounds), then, orelse)]
+        return [walk.Leaf(self._execute(item, around) if isinstance(item, Execute) else self._dealloc(item))]
 
-    def _block(self, block: Block) -> Runs:
-        children = [self._prepared(child) for child in block.children]
-
-        def run(state: State, counters: StepValues) -> Iterator[Executed]:
-            for child in children:
-                yield from child(state, counters)
-
-        return run
-
-    def _loop(self, loop: Loop) -> Runs:
-        start, stop, body = evaluator(loop.start, self.bounds), evaluator(loop.stop, self.bounds), self._prepared(loop.body)
-
-        def run(state: State, counters: StepValues) -> Iterator[Executed]:
-            value = start({**counters, **state.chosen})
-            while value < stop({**counters, **state.chosen}):  # an iteration may find out that it is the last
-                yield from body(state, {**counters, loop.counter: value})
-                value += loop.step
-
-        return run
-
-    def _if(self, item: If) -> Runs:
-        condition, then, orelse = (
-            evaluator(item.condition, self.bounds),
-            self._prepared(item.then),
-            self._prepared(item.orelse or Block()),
-        )
-
-        def run(state: State, counters: StepValues) -> Iterator[Executed]:
-            yield from (then if condition({**counters, **state.chosen}) else orelse)(state, counters)
-
-        return run
-
-    def _execute(self, item: Execute) -> Runs:
+    def _execute(self, item: Execute, around: tuple[Symbol, ...]) -> Callable[[State], Executed]:
         key = (item.node, item.branch)
         if key not in self.statements:
             self.statements[key] = Statement(self, self.graph[item.node], item.branch)
         statement, place = self.statements[key], next(self.places)
         point = [evaluator(part, self.bounds) for part in item.point]
         name = self.names[item.node] + ("" if item.branch is None else f"|{item.branch}")
+        shown = (*around, *map(chosen_value, self.graph.chosen))
 
-        def run(state: State, counters: StepValues) -> Iterator[Executed]:
-            counters = {**counters, **state.chosen}
-            at = tuple(part(counters) for part in point)
+        def run(state: State) -> Executed:
+            at = tuple(part(state.counters) for part in point)
+            counters = {counter: state.counters[counter] for counter in shown}
             operands, values = statement.run(state, at)
             text = f"{name}[{', '.join(map(str, at))}]" if at else name
-            yield Executed(text, at, values, operands, statement.node, item.branch, place, counters)
+            return Executed(text, at, values, operands, statement.node, item.branch, place, counters)
 
         return run
 
-    def _memory(self, item: Leaf) -> Runs:
-        assert isinstance(item, (Dealloc, Evict, Load))
+    def _dealloc(self, item: Dealloc) -> Callable[[State], None]:
+        spans = [span(part, self.bounds) for part in item.point]
         key = (item.node, item.output)
-        parts: list[tuple[Evaluator, Evaluator, int]] = []
-        for part in item.point:
-            if isinstance(part, Range):
-                parts.append((evaluator(part.start, self.bounds), evaluator(part.stop, self.bounds), part.stride))
-            else:
-                first = part.expr if isinstance(part, Point) else part
-                parts.append((evaluator(first, self.bounds), evaluator(first + 1, self.bounds), 1))
-
-        def run(state: State, counters: StepValues) -> Iterator[Executed]:
-            points = itertools.product(*(range(first(counters), after(counters), stride) for first, after, stride in parts))
-            if isinstance(item, Dealloc):
-                state.stores.free(key, points)
-            else:
-                state.stores.move(key, points, self.backend.to_host if isinstance(item, Evict) else self.backend.to_device)
-            return iter(())
-
-        return run
+        return lambda state: state.stores.free(key, itertools.product(*(of(state.counters) for of in spans)))
 
 
 class Statement:
@@ -248,7 +144,7 @@ class Statement:
         if isinstance(node.op, End):
             (last,) = node.op.bound.symbols
             if last in self.graph.chosen and bool(self.backend.to_host(operands[0])):
-                state.chosen[chosen_value(last)] = min(state.chosen[chosen_value(last)], seen[0])
+                state.counters[chosen_value(last)] = min(state.counters[chosen_value(last)], seen[0])
             return operands, ()
         if isinstance(node.op, Sink):
             if self.repeated is not None:
@@ -339,3 +235,16 @@ def _compiled(backend: Backend, op: Op, steps: Steps, used: Used) -> Callable[..
 def _shared(kind: type[Backend], op: Op, steps: Steps, used: Used) -> Callable[..., tuple[Array, ...]]:
     """The compiled kernel of an op. Equal ops of all nodes, programs and runs share one function."""
     return _compiled(kind(), op, steps, used)
+
+
+def watched(source: Graph, bounds: Mapping[Symbol, int], fed: Feeds, seed: int) -> Watch:
+    """A watch for values that are not finite in a run: when one reaches an output, a host function or a recurrence.
+
+    Then the program as it was written, `source`, runs in NumPy to find where that began.
+    """
+
+    def search(watch: Watch) -> None:
+        interpreter = Interpreter(schedule(source, bounds), NumpyBackend(), seed, repeated=watch.returned)
+        find(source, bounds, fed.arrays, watch.returned, interpreter.steps(interpreter.state(Feeds(fed.arrays, {}))))
+
+    return Watch(search)

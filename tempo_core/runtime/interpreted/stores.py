@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,26 +12,28 @@ from tempo_core.backends.base import Array, Backend, numpy_dtype
 from tempo_core.errors import UncoveredPointError
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.ops import Constant, Input, Merge, Output
+from tempo_core.runtime.walk import span
 from tempo_core.schedule import Storage
-from tempo_core.symbolic.condition import Bool
-from tempo_core.symbolic.domain import Point
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.domain import Point, Range
+from tempo_core.symbolic.expr import Expr, StepValues, Symbol
 
 Coordinates = tuple[int, ...]
-Evaluator = Callable[[Mapping[Symbol, int]], int]
 
 
-def evaluator(expression: Expr | Bool, bounds: Mapping[Symbol, int]) -> Evaluator:
-    """A function from the values of steps (or counters) to that of the expression. Common indices are computed without a tree walk."""
-    fixed = expression.substitute(bounds)
-    if isinstance(fixed, Expr):
-        constant = fixed.constant
-        if fixed.is_constant:
-            return lambda env: constant
-        atom = (fixed - constant).single_atom
-        if isinstance(atom, Symbol):
-            return lambda env: env[atom] + constant
-    return fixed.evaluate
+class Executed(NamedTuple):
+    """A statement that ran: its text (`w|1[0, 3]`), the point of its node, the values that it gave, and its operands.
+
+    `place` is its number among the `Execute` leaves of the program. `counters` are the counters of the loops around it.
+    """
+
+    statement: str
+    point: Coordinates
+    values: tuple[Array, ...]
+    operands: tuple[Array, ...]
+    node: Node
+    branch: int | None
+    place: int
+    counters: StepValues
 
 
 class Stores:
@@ -77,11 +79,6 @@ class Stores:
         for at in points:
             self.values[key].pop(at, None)
 
-    def move(self, key: Key, points: Iterable[Coordinates], to: Callable[[Array], Array]) -> None:
-        """Move values to other memory: replace each by `to(value)`."""
-        for at in points:
-            self.values[key][at] = to(self.values[key][at])
-
     def count(self) -> int:
         """The number of values in the stores now."""
         return sum(map(len, self.values.values()))
@@ -100,47 +97,38 @@ class Reader:
         self.lenient = isinstance(node.op, Output)
         self.is_fixed = isinstance(self.source.op, (Input, Constant))  # the same value at all points
         self.is_point = all(isinstance(i, Point) for i in edge.index)
-        self.along: list[tuple[Evaluator, Evaluator | None, int, Evaluator | None]] = []  # start, stop (of ranges), stride, size
-        for step, index in edge.by_step(self.source.domain).items():
-            if step in graph.chosen:  # a run has one point of it, which may not be known when a value is stored
-                self.along.append((lambda env: 0, None, 1, None))
-            elif isinstance(index, Point):
-                self.along.append((evaluator(index.expr, bounds), None, 1, None))
-            else:
-                size = None if index.size is None else evaluator(index.size, bounds)
-                self.along.append((evaluator(index.start, bounds), evaluator(index.stop, bounds), index.stride, size))
+        # A run has one point of a chosen step, which may not be known when a value is stored.
+        at_zero = Point(Expr.of(0))
+        self.indices = [at_zero if s in graph.chosen else index for s, index in edge.by_step(self.source.domain).items()]
+        self.spans = [span(index, bounds) for index in self.indices]
 
     def __call__(self, stores: Stores, env: Mapping[Symbol, int]) -> Any:
         values = stores.values[self.key]
         if self.is_fixed and self.is_point:
             return values[()]
+        spans = [of(env) for of in self.spans]
         if self.is_point:
-            at = tuple(start(env) for start, _, _, _ in self.along)
+            at = tuple(points.start for points in spans)
             value = values.get(at)
             return self._missing(at, env) if value is None else value
-        spans = [
-            (start(env),) if stop is None else range(start(env), stop(env), stride)
-            for start, stop, stride, _ in self.along
-        ]  # fmt: skip
         arrays = []
         for at in itertools.product(*spans):
             value = values.get(() if self.is_fixed else at)
             arrays.append(stores.backend.to_host(self._missing(at, env) if value is None else value))
-        lengths = [len(span) for span, (_, stop, _, _) in zip(spans, self.along, strict=True) if stop is not None]
+        lengths = [len(points) for points, index in zip(spans, self.indices, strict=True) if isinstance(index, Range)]
         if self.lenient and len({value.shape for value in arrays}) > 1:
             return _nested(arrays, lengths)
-        stacked = self._stacked(arrays, lengths, spans, env)
+        stacked = self._stacked(arrays, lengths, tuple(points.start if points else 0 for points in spans), env)
         return stacked if self.lenient else stores.backend.to_device(stacked)
 
     def _stacked(
-        self, arrays: list[np.ndarray[Any, Any]], lengths: list[int], spans: list[Any], env: Mapping[Symbol, int]
+        self, arrays: list[np.ndarray[Any, Any]], lengths: list[int], first: Coordinates, env: Mapping[Symbol, int]
     ) -> np.ndarray[Any, Any]:
-        sizes = [
-            length if size is None else size(env)
-            for length, size in zip(lengths, (size for _, stop, _, size in self.along if stop is not None), strict=True)
-        ]
+        """The values at all points in one array, zero past the end of padded ranges. `first` is the first point, if there is one."""
+        ranges = (index for index in self.indices if isinstance(index, Range))
+        at = {**self.bounds, **env}
+        sizes = [n if index.size is None else index.size.evaluate(at) for n, index in zip(lengths, ranges, strict=True)]
         if not arrays:
-            first = tuple(span[0] if len(span) else 0 for span in spans)
             return np.zeros((*sizes, *self._shape(first)), numpy_dtype(self.source.outputs[self.edge.output].dtype))
         stacked = np.stack(arrays).reshape((*lengths, *arrays[0].shape))
         if sizes == lengths:

@@ -5,7 +5,7 @@ There are two executors: device programs with the host between them (`stage`, `r
 
 from __future__ import annotations
 
-import re
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
@@ -17,13 +17,13 @@ from tempo_core.ir.graph import Key
 from tempo_core.ir.names.naming import value_names
 from tempo_core.ir.ops import Output
 from tempo_core.runtime.feeds import Feeds
-from tempo_core.runtime.interpreted.interpreter import Going, Interpreter
+from tempo_core.runtime.interpreted.interpreter import Interpreter
 from tempo_core.runtime.live.alive import Alive, Held
 from tempo_core.runtime.numerics import Watch
-from tempo_core.runtime.staged.host import Chunks, placed
 from tempo_core.runtime.staged.run import Progress, StagedProgram
 from tempo_core.runtime.walk import Path, Walk
-from tempo_core.schedule import Block, If, Loop, Scheduled
+from tempo_core.schedule import Loop, Scheduled
+from tempo_core.schedule.tree import walk
 from tempo_core.symbolic.domain import Index, Range, is_full_range
 from tempo_core.symbolic.expr import Symbol
 
@@ -54,11 +54,11 @@ class StagedExecutor:
     def __init__(self, staged: StagedProgram, fed: Feeds, seed: int, watch: Watch | None, path: Path):
         self.staged, self.names = staged, value_names(staged.graph)
         self.progress = Progress(staged, fed, seed, watch)
-        self.walk = Walk(staged.host.tree(staged.items), self.progress, path)
-        slots = [slot for _, slot in staged.outputs]
+        self.walk = Walk(staged.host.tree, self.progress, path)
+        slots = [slot for _, slot in staged.launches.outputs]
         self.alive = Alive(staged.items, staged.graph, staged.lowering.bounds, (*staged.kept_outputs, *slots))
-        chunks = (loop for _, loops in placed(staged.items) for loop in loops if isinstance(loop, Chunks))
-        self.of_pieces = {counter for loop in chunks for counter in (loop.first, loop.last)}  # set anew for each launch
+        chunks = (segment for segment in staged.segments if segment.is_chunk)
+        self.of_pieces = {counter for segment in chunks for counter in segment.counters[-2:]}  # set anew for each launch
 
     def settle(self) -> None:
         self.progress.deliver_all()
@@ -83,12 +83,23 @@ class StagedExecutor:
         alive = self._alive()
         for key, value in progress.stores.items():
             if key in alive and key not in progress.kept:
-                arrays |= _numbered(f"store/{self.names[key]}", value)
+                arrays |= zip(self._names(key), value if self._is_split(key) else (value,), strict=True)
         arrays |= {f"host store/{self.names[key]}": array for key, array in progress.kept.items() if key in alive}
         for slot, given in enumerate(progress.values):
             if slot in alive and given is not None:
                 arrays |= {f"value/{slot}.{k}": array for k, array in enumerate(given)}
         return arrays
+
+    def _is_split(self, key: Key) -> bool:
+        return key in self.staged.unrolled.stores
+
+    def _names(self, key: Key) -> list[str]:
+        """The name of a store, or of each of its parts."""
+        name = f"store/{self.names[key]}"
+        if not self._is_split(key):
+            return [name]
+        parts = self.staged.lowering.storage[key].slots[self.staged.unrolled.stores[key]]
+        return [f"{name} part {k}" for k in range(parts)]
 
     def _alive(self) -> frozenset[Held]:
         """The stores, and the slots of values on their way, that are read at the place of the run or after it."""
@@ -102,23 +113,17 @@ class StagedExecutor:
         names = {counter.name: counter for item in self.staged.segments for counter in item.counters}
         names |= {counter.name: counter for counter in progress.counters}
         progress.counters = {names[name]: int(array) for name, array in _of_kind(arrays, "counter") if name in names}
-        keys = {name: key for key, name in self.names.items()}
-        stores: dict[Key, dict[int, Any]] = {}
-        for name, array in _of_kind(arrays, "store"):
-            base, number = _without_number(name)
-            stores.setdefault(keys[base], {})[-1 if number is None else number] = staged.stored(keys[base], array)
-        for key, parts in stores.items():
-            progress.stores[key] = parts[-1] if -1 in parts else tuple(parts[k] for k in range(len(parts)))
+        for key in self.names:
+            if self._names(key)[0] in arrays:
+                parts = tuple(staged.stored(key, arrays[name]) for name in self._names(key))
+                progress.stores[key] = parts if self._is_split(key) else parts[0]
         progress.lacks_stores = True  # those that a launch before this place began, and that nobody reads
-        for name, array in _of_kind(arrays, "host store"):
-            progress.kept[keys[name]][...] = array
+        for key, held in progress.kept.items():
+            held[...] = arrays.get(f"host store/{self.names[key]}", held)
         progress.stale = set(progress.kept)
-        values: dict[int, dict[int, Any]] = {}
-        for name, array in _of_kind(arrays, "value"):
-            slot, k = map(int, name.split("."))
-            values.setdefault(slot, {})[k] = staged.value(array)
-        for slot, given in values.items():
-            progress.values[slot] = [given[k] for k in range(len(given))]
+        for slot in range(staged.launches.slots):
+            names_of_slot = itertools.takewhile(arrays.__contains__, (f"value/{slot}.{k}" for k in itertools.count()))
+            progress.values[slot] = [staged.value(arrays[name]) for name in names_of_slot] or None
 
 
 class InterpretedExecutor:
@@ -127,15 +132,15 @@ class InterpretedExecutor:
     def __init__(self, scheduled: Scheduled, backend: Backend, fed: Feeds, seed: int, watch: Watch | None, path: Path):
         self.interpreter = Interpreter(scheduled, backend, seed, watch)
         self.names = value_names(scheduled.graph)
-        self.going = Going(self.interpreter.state(fed), dict(fed.chosen))
-        self.walk = Walk(self.interpreter.tree(), self.going, path)
-        self.fixed = {key for key, values in self.going.state.stores.values.items() if values}  # inputs and constants
+        self.state = self.interpreter.state(fed)
+        self.walk = Walk(self.interpreter.tree, self.state, path)
+        self.fixed = {key for key, values in self.state.stores.values.items() if values}  # inputs and constants
 
     def settle(self) -> None:
         pass
 
     def results(self) -> dict[int, Any]:
-        state, graph, bounds = self.going.state, self.interpreter.graph, self.interpreter.bounds
+        state, graph, bounds = self.state, self.interpreter.graph, self.interpreter.bounds
         results = dict(state.results)
         for node in graph:
             if isinstance(node.op, Output) and node.op.position not in results:
@@ -154,8 +159,8 @@ class InterpretedExecutor:
         return results
 
     def arrays(self) -> dict[str, Array]:
-        state = self.going.state
-        arrays: dict[str, Array] = {f"counter/{counter.name}": np.int64(at) for counter, at in self.going.counters.items()}
+        state = self.state
+        arrays: dict[str, Array] = {f"counter/{counter.name}": np.int64(at) for counter, at in state.counters.items()}
         for key, values in state.stores.values.items():
             if key not in self.fixed:
                 arrays |= {f"store/{self.names[key]}@{','.join(map(str, at))}": value for at, value in values.items()}
@@ -164,10 +169,10 @@ class InterpretedExecutor:
         return arrays
 
     def put_back(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        state, to_device = self.going.state, self.interpreter.backend.to_device
-        counters = {symbol.name: symbol for symbol in (*_counters(self.interpreter.scheduled), *state.chosen)}
-        self.going.counters = {counters[name]: int(array) for name, array in _of_kind(arrays, "counter") if name in counters}
-        state.chosen.update({symbol: at for symbol, at in self.going.counters.items() if symbol in state.chosen})
+        state, to_device = self.state, self.interpreter.backend.to_device
+        loops = [item.counter for item in walk(self.interpreter.scheduled.root) if isinstance(item, Loop)]
+        counters = {symbol.name: symbol for symbol in (*loops, *state.counters)}
+        state.counters.update({counters[name]: int(array) for name, array in _of_kind(arrays, "counter") if name in counters})
         keys = {name: key for key, name in self.names.items()}
         for name, array in _of_kind(arrays, "store"):
             base, _, point = name.rpartition("@")
@@ -201,31 +206,6 @@ def _nested(value: Any, places: list[int], array: Any) -> Any:
     parts = [] if value is None else value
     inner = _nested(parts[places[0]] if places[0] < len(parts) else None, places[1:], array)
     return [*parts[: places[0]], inner]
-
-
-def _counters(scheduled: Scheduled) -> Iterator[Symbol]:
-    waiting: list[Any] = [scheduled.root]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, Loop):
-            yield item.counter
-            waiting.append(item.body)
-        elif isinstance(item, If):
-            waiting += [item.then, *([item.orelse] if item.orelse else [])]
-        elif isinstance(item, Block):
-            waiting += item.children
-
-
-def _numbered(name: str, value: Any) -> dict[str, Array]:
-    """An array by its name, or the parts of a store that is held in parts."""
-    if isinstance(value, (tuple, list)):
-        return {f"{name} part {k}": part for k, part in enumerate(value)}
-    return {name: value}
-
-
-def _without_number(name: str) -> tuple[str, int | None]:
-    match = re.fullmatch(r"(.*) part (\d+)", name)
-    return (match[1], int(match[2])) if match else (name, None)
 
 
 def _of_kind(arrays: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Any]]:

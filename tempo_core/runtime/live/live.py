@@ -15,35 +15,17 @@ import numpy as np
 
 from tempo_core.errors import OutOfMemoryError, StateError
 from tempo_core.ir.graph import Graph
-from tempo_core.ir.ops import End, Sink, Udf
+from tempo_core.ir.ops import End, Merge, Sink, Udf
 from tempo_core.ir.udf import Custom, Fed
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.live.executors import Executor
 from tempo_core.runtime.live.state_file import Snapshot, digest, path_of
-from tempo_core.runtime.walk import Branch, Loop, Pieces
+from tempo_core.runtime.walk import Branch, Loop
 from tempo_core.runtime.walk import Path as Place
 from tempo_core.symbolic.expr import Expr
 
 R = TypeVar("R")
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-
-
-@dataclass(frozen=True)
-class Origin:
-    """What a saved state must agree with: the program it belongs to. `parts` says it by name, for errors."""
-
-    parts: Mapping[str, str]
-
-    def differences(self, other: Mapping[str, str]) -> list[str]:
-        """What differs, in words; the text of a program only by name."""
-        lines = []
-        for name in sorted({*self.parts, *other}):
-            here, there = self.parts.get(name, "nothing"), other.get(name, "nothing")
-            if here != there:
-                lines.append(
-                    f"{name} is {here} here, and {there} in the file" if len(here) + len(there) < 80 else f"the {name} differs"
-                )
-        return lines
 
 
 class MemoryGuard:
@@ -73,32 +55,30 @@ class Run(Generic[R]):
 
     def __init__(
         self,
-        graph: Graph,
+        graphs: tuple[Graph, Graph],
         executor_at: Callable[[str | None, Place], Executor],
         fed: Feeds,
         seed: int,
         form: Callable[[Mapping[int, Any]], R],
-        origin: Origin,
-        outputs: Mapping[str, int],
+        origin: Mapping[str, str],
+        shapes: Mapping[str, tuple[int, ...] | None],
         by: str | None,
-        examples: Mapping[str, str],
         out_of_memory: Callable[[], MemoryGuard],
-        keeps_values: bool = False,
-        bounds: Mapping[str, int] | None = None,
-        shapes: Mapping[str, tuple[int, ...] | None] | None = None,
+        can_be_saved: bool,
+        bounds: Mapping[str, int],
     ):
-        """`executor_at(step, place)` makes an executor that can stop between iterations over `step`, at a place of the program.
+        """`graphs` are those of the program as it was written, and after all passes. `executor_at(step, place)` makes an executor that
+        can stop between iterations over `step`, at a place of the program.
 
-        `examples` are the names of the program's steps, each with the name of a tensor over it; `out_of_memory()` is a context in which
-        too little memory is an error with the largest tensors; `bounds` are those that the run chose,
-        `shapes` those of the results, None for one that varies.
+        `shapes` are those of the results in their order, None for one that varies; `out_of_memory()` is a context in which too little
+        memory is an error with the largest tensors; `bounds` are those that the run chose.
         """
-        self._graph, self._make, self._fed, self._seed, self._form, self._origin = graph, executor_at, fed, seed, form, origin
-        self._outputs, self._examples, self._keeps_values = dict(outputs), examples, keeps_values
-        self._out_of_memory = out_of_memory
-        self._by, self._failed, self._bounds, self._shapes = by, False, dict(bounds or {}), dict(shapes or {})
+        self._source, self._graph = graphs
+        self._make, self._fed, self._seed, self._form, self._origin = executor_at, fed, seed, form, origin
+        self._shapes, self._by, self._failed, self._bounds = dict(shapes), by, False, dict(bounds)
+        self._out_of_memory, self._can_be_saved = out_of_memory, can_be_saved
         self._executor: Executor | None = None
-        self._functions = dict(_stateful_functions(graph))
+        self._functions = dict(_stateful_functions(self._graph))
 
     # -- going on -----------------------------------------------------------------------------------------------------
 
@@ -116,8 +96,9 @@ class Run(Generic[R]):
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise StateError(f"a run goes on by at least one iteration, not by {count!r}", hint="run.advance(t, 16)")
         name = None if step is None else str(step)
-        if name is not None and name not in self._examples:
-            raise StateError(f"the program has no step `{name}`", hint=f"its steps are {', '.join(self._examples) or 'none'}")
+        steps = [each.name for each in self._source.order]
+        if name is not None and name not in steps:
+            raise StateError(f"the program has no step `{name}`", hint=f"its steps are {', '.join(steps) or 'none'}")
         self._opened(name)
         self._go_on(name, count)
 
@@ -142,7 +123,7 @@ class Run(Generic[R]):
                 self._executor = self._make(self._by, ())
         walk = self._executor.walk
         if step is not None and not _has_loop(walk.nodes, step):
-            raise _no_loop(self._graph, step, self._by, self._examples)
+            raise _no_loop(self._graph, self._source, step, self._by)
         return self._executor
 
     def _go_on(self, step: str | None, count: int | None) -> None:
@@ -168,8 +149,8 @@ class Run(Generic[R]):
         results: dict[str, Array | None] = {}
         with self._out_of_memory():
             given = {} if self._executor is None else self._executor.results()
-            for name, k in self._outputs.items():
-                shape, value = self._shapes[name], given.get(k)
+            for k, (name, shape) in enumerate(self._shapes.items()):
+                value = given.get(k)
                 whole = None if shape is None or value is None or isinstance(value, list) else np.array(value)
                 results[name] = None if whole is None or shape is None else whole[tuple(map(slice, shape))]
         return results
@@ -215,7 +196,7 @@ class Run(Generic[R]):
                 "the run has failed, and its state may be incomplete",
                 hint="save before the exception, in a loop: run.advance(t, 16); run.save(path)",
             )
-        if self._keeps_values:
+        if not self._can_be_saved:
             raise StateError(
                 "a run with check_numerics=True cannot be saved", hint="leave check_numerics out of the config: tp.Config()"
             )
@@ -232,7 +213,7 @@ class Run(Generic[R]):
             arrays |= {f"input/{name}": np.asarray(value) for name, value in fed.items()}
         place: Place = () if self._executor is None else self._executor.walk.path
         meta = {
-            "program": dict(self._origin.parts),
+            "program": dict(self._origin),
             "versions": versions(),
             "bounds": self._bounds,
             "by": self._by,
@@ -263,7 +244,7 @@ def resumed(
     run_of: Callable[[dict[str, Any], int, Mapping[str, int]], Run[R]],
     source: Path | Snapshot,
     given: Mapping[str, Any],
-    origin: Origin,
+    origin: Mapping[str, str],
 ) -> Run[R]:
     """The run that a file or a snapshot holds.
 
@@ -275,7 +256,7 @@ def resumed(
     else:
         read = Snapshot.read(source)
         name, meta, arrays = str(source), read.meta, dict(read.arrays)
-    differences = origin.differences(meta["program"])
+    differences = _differences(origin, meta["program"])
     if differences:
         raise StateError(
             f"{name} is the state of another program: {'; '.join(differences)}",
@@ -301,44 +282,51 @@ def versions() -> dict[str, str]:
 
 def origin_of(
     texts: Mapping[str, str], bounds: Mapping[str, str], executor: str, backend: str, disabled: Iterable[str]
-) -> Origin:
-    """What a saved state must agree with. Of the texts that describe the program, the user's lines do not count."""
-    return Origin(
-        {
-            **{f"bound {name}": number for name, number in bounds.items()},
-            "executor": f"{executor} with {backend}",
-            "list of passes that are switched off": ", ".join(sorted(disabled)) or "none",
-            **{name: hashlib.sha256(re.sub(r' @ ".*?"', "", text).encode()).hexdigest() for name, text in texts.items()},
-        }
-    )
+) -> dict[str, str]:
+    """What a saved state must agree with, by name. Of the texts that describe the program, the user's lines do not count."""
+    return {
+        **{f"bound {name}": number for name, number in bounds.items()},
+        "executor": f"{executor} with {backend}",
+        "list of passes that are switched off": ", ".join(sorted(disabled)) or "none",
+        **{name: hashlib.sha256(re.sub(r' @ ".*?"', "", text).encode()).hexdigest() for name, text in texts.items()},
+    }
+
+
+def _differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
+    """What differs between two programs, in words; the text of a program only by name."""
+    lines = []
+    for name in sorted({*here, *there}):
+        ours, theirs = here.get(name, "nothing"), there.get(name, "nothing")
+        if ours != theirs:
+            is_short = len(ours) + len(theirs) < 80
+            lines.append(f"{name} is {ours} here, and {theirs} in the file" if is_short else f"the {name} differs")
+    return lines
 
 
 def _has_loop(nodes: Iterable[Any], step: str) -> bool:
     """Whether a tree has a loop over a step at which it can stop."""
     for node in nodes:
-        if isinstance(node, (Loop, Pieces)) and step in node.steps:
+        if isinstance(node, Loop) and step in node.steps:
             return True
-        inner = (
-            [*node.first, *node.later]
-            if isinstance(node, Loop)
-            else [*node.then, *node.orelse]
-            if isinstance(node, Branch)
-            else []
+        parts = (
+            (node.first, node.later) if isinstance(node, Loop) else (node.then, node.orelse) if isinstance(node, Branch) else ()
         )
-        if _has_loop(inner, step):
+        if any(_has_loop(part, step) for part in parts):
             return True
     return False
 
 
-def _no_loop(graph: Graph, step: str, by: str | None, examples: Mapping[str, str]) -> StateError:
-    """The error of a run that cannot stop between two points of a step."""
+def _no_loop(graph: Graph, source: Graph, step: str, by: str | None) -> StateError:
+    """The error of a run that cannot stop between two points of a step of the program `source`."""
     if any(s.name == step for node in graph for s in node.domain.steps):
         loops = f"loops over `{by}`" if by else "the outermost loops"
         return StateError(
             f"this run can stop between iterations of {loops}, not of `{step}`",
             hint=f"start it by this step: program.start(inputs, by={step})",
         )
-    example = f"; `{examples[step]}`, for example, is one array for all of them" if step in examples else ""
+    over = [node for node in source if node.name and any(s.name == step for s in node.domain.steps)]
+    examples = [node for node in over if isinstance(node.op, Merge)][-1:] or over[:1]
+    example = f"; `{examples[0].name}`, for example, is one array for all of them" if examples else ""
     return StateError(
         f"the compiled program has no loop over `{step}`: all its points are computed at once{example}",
         hint=f'go on by another step, or keep the loop: tp.Config(disable=("vectorize({step})",))',

@@ -24,8 +24,9 @@ from tempo_core.runtime.lower.registers import Operand, Place, Registers, place,
 from tempo_core.runtime.lower.unroll import Unrolled
 from tempo_core.runtime.numerics import FLAG, traced_flag
 from tempo_core.runtime.staged.chunks import counted_steps
+from tempo_core.runtime.staged.host import statements
 from tempo_core.runtime.staged.spread import Spread
-from tempo_core.schedule import Block, Execute, If, Loop, Storage, leaves
+from tempo_core.schedule import Block, Execute, If, Loop, Storage
 from tempo_core.schedule.build import chosen_value
 from tempo_core.schedule.tree import Item, loop_label
 from tempo_core.symbolic.domain import Point, Range
@@ -127,7 +128,7 @@ class Lowering(Placement):
             return tuple(inner[k] for k in carried), *handed
 
         for key in carried:
-            stores[key] = stores[key] if key in stores else self.zeros(key)
+            self._ensure(key, stores)
         earlier, at_start = (frame.at(loop.counter, at).counters for at in (start - loop.step, start))
         last = tuple(self._value_at(key, place, stores, earlier) for key, place in registers.last.items())
         values = tuple(self._value_at((merge.node, 0), merge.point, stores, at_start) for merge in registers.merges)
@@ -179,7 +180,7 @@ class Lowering(Placement):
 
     def _one_way(self, loop: Loop, values: Any) -> Any:
         """The values of a loop whose length is known only in the device program, marked: JAX does not go through it backwards."""
-        executes = [leaf for leaf in leaves(loop) if isinstance(leaf, Execute)]
+        executes = statements(loop)
         steps = ", ".join(sorted(counted_steps(loop.counter, executes, self.graph))) or loop.counter.name
         nodes = [self.graph[execute.node] for execute in executes]
         where = next((node.where for node in nodes if isinstance(node.op, Merge)), nodes[0].where)
@@ -197,8 +198,7 @@ class Lowering(Placement):
 
     def _value_at(self, key: Key, place: Sequence[Expr], stores: Stores, counters: StepValues) -> Any:
         """The value that a store has at a place."""
-        if key not in stores:
-            stores[key] = self.zeros(key)
+        self._ensure(key, stores)
         if not self.liveness.is_store(key):
             return stores[key]
         edge = Edge(key[0], tuple(map(Point, place)), key[1])
@@ -206,8 +206,7 @@ class Lowering(Placement):
 
     def _ranges_in(self, block: Block) -> frozenset[Key]:
         """The large stores of which a statement of a loop's body reads a range."""
-        executes = (leaf for leaf in leaves(block) if isinstance(leaf, Execute))
-        edges = (edge for execute in executes for edge in self.edges(execute))
+        edges = (edge for execute in statements(block) for edge in self.edges(execute))
         ranges = (edge for edge in edges if any(isinstance(index, Range) for index in edge.index))
         if self.is_differentiable:  # to write alone takes a loop that JAX cannot go through backwards
             return frozenset()
@@ -220,12 +219,12 @@ class Lowering(Placement):
         if is_static(condition):
             self.run(item.then if condition else other, stores, frame, live)
             return
-        if self._only_moves(item.then) and self._only_moves(other):
-            for predicate, block in ((condition, item.then), (jnp.logical_not(condition), other)):
-                for child in block.children:
-                    assert isinstance(child, Execute)
-                    self._ensure(child, stores)
-                    self.execute(child, stores, frame, predicate)
+        moves = selections(item)
+        if moves:
+            predicates = (condition, jnp.logical_not(condition))
+            for number, move in enumerate(moves):
+                self._ensure((move.node, 0), stores)
+                self.execute(move, stores, frame, predicates[number >= len(item.then.children)])
             return
         changed = self.liveness.of(item.then).writes | self.liveness.of(other).writes
         written = [*sorted(changed & (live | self.liveness.of(item).needs)), *self._flag(stores)]
@@ -251,12 +250,7 @@ class Lowering(Placement):
         """The store that notes values that are not finite, and the stores of the last points of steps, if the program has them."""
         return tuple(key for key in (FLAG, *self.ends.values()) if key in stores)
 
-    def _only_moves(self, block: Block) -> bool:
-        """Whether a block only moves values into recurrences. A selection is then cheaper than a branch."""
-        return all(isinstance(c, Execute) and c.branch is not None for c in block.children)
-
-    def _ensure(self, execute: Execute, stores: Stores) -> None:
-        key = (execute.node, 0)
+    def _ensure(self, key: Key, stores: Stores) -> None:
         if key not in stores:
             stores[key] = self.zeros(key)
 
@@ -330,3 +324,10 @@ class Lowering(Placement):
             left, right = operands
             return (dot(Setting(self.backend, env, seed), node.op, left, right, shares),)
         return tuple(self.backend.kernel(node.op, operands, env, seed))
+
+
+def selections(item: If) -> list[Execute]:
+    """The statements of a condition that only moves values into recurrences: selections are then cheaper than branches."""
+    children = [child for block in (item.then, item.orelse or Block()) for child in block.children]
+    moves = [child for child in children if isinstance(child, Execute) and child.branch is not None]
+    return moves if len(moves) == len(children) else []

@@ -18,8 +18,8 @@ from typing import Union
 from tempo_core import prices
 from tempo_core.ir.graph import Graph, Key, Node
 from tempo_core.ir.ops import Dataflow, Eval, Gather, Input, Sink, Udf
-from tempo_core.schedule import Block, Execute, If, Loop, Storage, leaves
-from tempo_core.schedule.tree import Item
+from tempo_core.schedule import Execute, Loop, Storage
+from tempo_core.schedule.tree import Item, with_loops
 from tempo_core.symbolic.domain import Point
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 
@@ -56,7 +56,7 @@ def unrolled(root: Item, graph: Graph, storage: Mapping[Key, Storage], bounds: M
     candidates = {id(loop): loop for loop, _ in _loops(root) if _may_be_written_out(loop, graph)}
     if not candidates:
         return Unrolled()
-    accesses = [access for execute, around in _statements(root) for access in _accesses(execute, around, graph, storage, bounds)]
+    accesses = [access for execute, around in with_loops(root) for access in _accesses(execute, around, graph, storage, bounds)]
     axes = _split(accesses, candidates.values())
     of_loop: dict[int, set[tuple[Name, Expr]]] = {}  # by loop: the arrays that can be split, with the element that it takes
     for access in accesses:
@@ -81,7 +81,7 @@ def unrolled(root: Item, graph: Graph, storage: Mapping[Key, Storage], bounds: M
 
 def operations(item: Item, graph: Graph) -> int:
     """The number of array operations in an item, those of an inner loop counted once."""
-    return sum(len(graph[leaf.node].op.parts) for leaf in leaves(item) if isinstance(leaf, Execute))
+    return sum(len(graph[execute.node].op.parts) for execute, _ in with_loops(item))
 
 
 def trips(loop: Loop) -> int:
@@ -92,33 +92,17 @@ def trips(loop: Loop) -> int:
 # -- loops ------------------------------------------------------------------------------------------------------------
 
 
-def _nested(item: Item, around: tuple[Loop, ...] = ()) -> Iterator[tuple[Item, tuple[Loop, ...]]]:
-    """The loops and statements in an item, each with the loops around it, the outermost first."""
-    if isinstance(item, Block):
-        for child in item.children:
-            yield from _nested(child, around)
-    elif isinstance(item, If):
-        yield from _nested(item.then, around)
-        yield from _nested(item.orelse or Block(), around)
-    else:
-        yield item, around
-    if isinstance(item, Loop):
-        yield from _nested(item.body, (*around, item))
-
-
 def _loops(root: Item) -> list[tuple[Loop, tuple[Loop, ...]]]:
-    return [(item, around) for item, around in _nested(root) if isinstance(item, Loop)]
-
-
-def _statements(root: Item) -> list[tuple[Execute, tuple[Loop, ...]]]:
-    return [(item, around) for item, around in _nested(root) if isinstance(item, Execute)]
+    """The loops around statements, each with the loops around it, the outermost first."""
+    loops = {id(loop): (loop, around[:k]) for _, around in with_loops(root) for k, loop in enumerate(around)}
+    return list(loops.values())
 
 
 def _may_be_written_out(loop: Loop, graph: Graph) -> bool:
     """Whether a loop has no loop inside, numbers as limits, and a body that needs no host."""
     if _loops(loop.body) or not (loop.start.is_constant and loop.stop.is_constant):
         return False
-    ops = (graph[execute.node].op for execute, _ in _statements(loop.body))
+    ops = (graph[execute.node].op for execute, _ in with_loops(loop.body))
     return not any(isinstance(op, Sink) or (isinstance(op, Udf) and op.kind == "host") for op in ops)
 
 

@@ -10,31 +10,74 @@ launch: a border copies nothing. The first chunks are short; the times that they
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from tempo_core import prices
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Dataflow, Merge
-from tempo_core.runtime.staged.host import Chunks, Fetch, HostIf, HostItem, HostLoop, Segment
-from tempo_core.schedule import Block, Execute, If, Loop, leaves
+from tempo_core.runtime.staged.host import Chunks, Fetch, HostItem, HostLoop, Segment, inside, statements
+from tempo_core.schedule import Block, Execute, If, Loop
 from tempo_core.schedule.tree import Item, counter
 from tempo_core.symbolic.expr import Symbol, minimum
 
+Env = Mapping[Symbol, int]
+P = TypeVar("P")
+
 
 def cut(
-    items: Sequence[HostItem],
-    graph: Graph,
-    bounds: Mapping[Symbol, int],
-    wanted: float,
-    is_written_out: Callable[[Loop], bool] = lambda loop: False,
+    items: Sequence[HostItem], graph: Graph, bounds: Mapping[Symbol, int], wanted: float, stays_whole: Callable[[Loop], bool]
 ) -> list[HostItem]:
     """The items, with loops that may run much longer than `wanted` seconds as launches of about that length.
 
-    If a single iteration may be so long, each is an iteration of the host, and the loops inside it are cut. Loops that are written out
-    stay whole.
+    If a single iteration may be so long, each is an iteration of the host, and the loops inside it are cut.
     """
 
-    def of_segment(segment: Segment, env: Mapping[Symbol, int]) -> list[HostItem]:
+    def inner(loop: Loop | HostLoop, env: Env) -> Env:
+        return {**env, loop.counter: _middle(loop, env)}
+
+    def count(loop: Loop, env: Env) -> int | None:
+        if stays_whole(loop) or rough_seconds(loop, graph, env) <= wanted * prices.LONG_LOOP:
+            return None
+        each = rough_seconds(loop.body, graph, inner(loop, env))
+        return 0 if each > wanted > 0 else max(int(wanted / 10 / max(each, 1e-9)), 1)
+
+    return _in_launches(items, bounds, inner, count)
+
+
+def opened(items: Sequence[HostItem], graph: Graph, step: str | None, stays_whole: Callable[[Loop], bool]) -> list[HostItem]:
+    """The items, with the device's loops over `step` as launches of some of their iterations: a run can stop between two.
+
+    For None, these are the outermost loops. Loops around such a loop become loops of the host.
+    """
+
+    def is_wanted(loop: Loop, is_outermost: bool) -> bool:
+        return is_outermost if step is None else step in counted_steps(loop.counter, statements(loop), graph)
+
+    def count(loop: Loop, is_outermost: bool) -> int | None:
+        if stays_whole(loop):
+            return None
+        if is_wanted(loop, is_outermost):
+            return 1
+        return 0 if any(is_wanted(each, False) for each in _loops(loop.body)) else None
+
+    return _in_launches(items, True, lambda loop, is_outermost: False, count)
+
+
+def _in_launches(
+    items: Sequence[HostItem],
+    place: P,
+    inner: Callable[[Loop | HostLoop, P], P],
+    count: Callable[[Loop, P], int | None],
+) -> list[HostItem]:
+    """The items, with some loops of the device in launches. `place` is what is known around them, `inner(loop, place)` in a loop.
+
+    `count(loop, place)` is the number of iterations of the first launch; 0 if each iteration is one of the host; None for a loop that
+    stays whole.
+    """
+
+    def of_segment(segment: Segment, place: P) -> list[HostItem]:
         result: list[HostItem] = []
         rest: list[Item | Fetch] = []  # items that run in one launch with their neighbours
 
@@ -44,90 +87,28 @@ def cut(
             rest.clear()
 
         for item in segment.items:
-            if not isinstance(item, Loop) or is_written_out(item) or rough_seconds(item, graph, env) <= wanted * prices.LONG_LOOP:
+            first = count(item, place) if isinstance(item, Loop) else None
+            if first is None or not isinstance(item, Loop):
                 rest.append(item)
                 continue
             finish()
-            at = {**env, item.counter: _middle(item, env)}
-            each = rough_seconds(item.body, graph, at)
-            if each > wanted > 0:
-                counters = (*segment.counters, item.counter)
-                body = of_segment(Segment(segment.number, counters, [], list(item.body.children)), at)
-                result.append(HostLoop(item.counter, item.start, item.stop, item.step, body))
+            if first:
+                result.append(_chunks(item, segment, first))
             else:
-                result.append(_chunks(item, segment, max(int(wanted / 10 / max(each, 1e-9)), 1)))
+                body = Segment(segment.number, (*segment.counters, item.counter), [], list(item.body.children))
+                parts = of_segment(body, inner(item, place))
+                result.append(HostLoop(item.counter, item.start, item.stop, item.step, parts))
         finish()
         return result
 
-    def of_items(items: Sequence[HostItem], env: Mapping[Symbol, int]) -> list[HostItem]:
-        result: list[HostItem] = []
-        for item in items:
-            if isinstance(item, Segment):
-                result += of_segment(item, env)
-            elif isinstance(item, HostLoop):
-                inner = {**env, item.counter: _middle(item, env)}
-                body, edge = of_items(item.body, inner), of_items(item.edge, inner)
-                result.append(HostLoop(item.counter, item.start, item.stop, item.step, body, edge))
-            elif isinstance(item, HostIf):
-                result.append(HostIf(item.condition, of_items(item.then, env), of_items(item.orelse, env)))
-            else:
-                result.append(item)
-        return result
-
-    return of_items(items, dict(bounds))
-
-
-def opened(
-    items: Sequence[HostItem], graph: Graph, step: str | None, is_written_out: Callable[[Loop], bool] = lambda loop: False
-) -> list[HostItem]:
-    """The items, with the device's loops over `step` as launches of some of their iterations: a run can stop between two.
-
-    For None, these are the outermost loops. Loops around such a loop become loops of the host. Loops that are written out stay whole.
-    """
-
-    def is_wanted(loop: Loop, is_outermost: bool) -> bool:
-        return is_outermost if step is None else step in counted_steps(loop.counter, _executes(loop), graph)
-
-    def of_segment(segment: Segment, is_outermost: bool) -> list[HostItem]:
-        result: list[HostItem] = []
-        rest: list[Item | Fetch] = []
-
-        def finish() -> None:
-            if rest or (segment.puts and not result):
-                result.append(Segment(segment.number, segment.counters, [] if result else segment.puts, list(rest)))
-            rest.clear()
-
-        for item in segment.items:
-            if not isinstance(item, Loop) or is_written_out(item):
-                rest.append(item)
-            elif is_wanted(item, is_outermost):
-                finish()
-                result.append(_chunks(item, segment, 1))
-            elif any(is_wanted(loop, False) for loop in _loops(item.body)):
-                finish()
-                counters = (*segment.counters, item.counter)
-                body = of_segment(Segment(segment.number, counters, [], list(item.body.children)), False)
-                result.append(HostLoop(item.counter, item.start, item.stop, item.step, body))
-            else:
-                rest.append(item)
-        finish()
-        return result
-
-    def of_items(items: Sequence[HostItem], is_outermost: bool) -> list[HostItem]:
-        result: list[HostItem] = []
-        for item in items:
-            if isinstance(item, Segment):
-                result += of_segment(item, is_outermost)
-            elif isinstance(item, HostLoop):
-                body, edge = of_items(item.body, False), of_items(item.edge, False)
-                result.append(HostLoop(item.counter, item.start, item.stop, item.step, body, edge))
-            elif isinstance(item, HostIf):
-                result.append(HostIf(item.condition, of_items(item.then, is_outermost), of_items(item.orelse, is_outermost)))
-            else:
-                result.append(item)
-        return result
-
-    return of_items(items, True)
+    result: list[HostItem] = []
+    for item in items:
+        if isinstance(item, Segment):
+            result += of_segment(item, place)
+        else:
+            around = inner(item, place) if isinstance(item, HostLoop) else place
+            result.append(inside(item, functools.partial(_in_launches, place=around, inner=inner, count=count)))
+    return result
 
 
 def counted_steps(counter: Symbol, executes: Iterable[Execute], graph: Graph) -> frozenset[str]:
@@ -138,10 +119,6 @@ def counted_steps(counter: Symbol, executes: Iterable[Execute], graph: Graph) ->
             if counter in at.symbols:
                 steps.add(step.name)
     return frozenset(steps)
-
-
-def _executes(item: Item) -> list[Execute]:
-    return [leaf for leaf in leaves(item) if isinstance(leaf, Execute)]
 
 
 def _loops(item: Item) -> Iterator[Loop]:

@@ -14,11 +14,12 @@ the host should not wait for it: then `call(t)` runs on the host while the devic
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tempo_core import prices
 from tempo_core.ir.graph import Graph, Key
 from tempo_core.runtime.lower.liveness import Effects
-from tempo_core.runtime.staged.host import Fetch, HostCall, HostIf, HostItem, HostLoop, Segment, add, at, call_at, statements
+from tempo_core.runtime.staged.host import Fetch, HostCall, HostItem, HostLoop, Segment, add, at, execute_at, inside, statements
 from tempo_core.schedule import Loop
 from tempo_core.schedule.tree import Item, walk
 from tempo_core.symbolic.expr import Expr
@@ -30,10 +31,9 @@ def joined(items: Sequence[HostItem], graph: Graph) -> list[HostItem]:
     """The items, with the launches at the edges of loops joined where their second copy is cheap to compile."""
     result: list[HostItem] = []
     for item in items:
+        item = inside(item, lambda inner: joined(inner, graph))
         if isinstance(item, Segment):
             add(result, item)
-        elif isinstance(item, HostIf):
-            result.append(HostIf(item.condition, joined(item.then, graph), joined(item.orelse, graph)))
         elif isinstance(item, HostLoop):
             _join(item, result, graph)
         else:
@@ -43,7 +43,7 @@ def joined(items: Sequence[HostItem], graph: Graph) -> list[HostItem]:
 
 def _join(loop: HostLoop, result: list[HostItem], graph: Graph) -> None:
     """Append a loop to `result`, perhaps with its first launch before it and its last launch after it."""
-    body = joined(loop.body, graph)
+    body = list(loop.body)
     sinks: list[HostCall] = []
     while body and isinstance(body[-1], HostCall) and body[-1].is_sink:
         sinks.insert(0, body.pop())  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ def _join(loop: HostLoop, result: list[HostItem], graph: Graph) -> None:
         and all(_is_cheap(s, graph) for s in (first, last))
         and sinks[: len(before_edge)] == before_edge  # else the sinks would change their order
     ):
-        result.append(HostLoop(loop.counter, loop.start, loop.stop, loop.step, [*body, *sinks]))
+        result.append(loop)
         return
     outer = tuple(c for c in first.counters if c is not loop.counter)
     start, count = loop.start.constant, (loop.stop.constant - 1 - loop.start.constant) // loop.step
@@ -67,12 +67,12 @@ def _join(loop: HostLoop, result: list[HostItem], graph: Graph) -> None:
     edge: list[HostItem] = [at(last, before, first.counters, later)]
     add(edge, at(first, {}, first.counters, later))
     sinks = sinks[len(before_edge) :]
-    edge += [call_at(sink, before) for sink in sinks]
+    edge += [replace(sink, execute=execute_at(sink.execute, before)) for sink in sinks]
     end = {loop.counter: Expr.of(final)}
     add(result, at(first, {loop.counter: Expr.of(start)}, outer, {}))
-    result.append(HostLoop(loop.counter, loop.start, loop.stop, loop.step, [*body[1:-1], *before_edge], edge))
+    result.append(replace(loop, body=[*body[1:-1], *before_edge], edge=edge))
     result.append(at(last, end, outer, {}))
-    result += [call_at(sink, end) for sink in sinks]
+    result += [replace(sink, execute=execute_at(sink.execute, end)) for sink in sinks]
 
 
 def _fetches(segment: Segment, slot: int) -> bool:
@@ -102,10 +102,7 @@ def early(items: Sequence[HostItem], effects: EffectsOf, puts: Callable[[Segment
     """
     result: list[HostItem] = []
     for item in items:
-        if isinstance(item, HostLoop):
-            item = HostLoop(item.counter, item.start, item.stop, item.step, early(item.body, effects, puts), item.edge)
-        elif isinstance(item, HostIf):
-            item = HostIf(item.condition, early(item.then, effects, puts), early(item.orelse, effects, puts))
+        item = inside(item, lambda inner: early(inner, effects, puts))
         before = result[-2] if len(result) > 1 and isinstance(result[-1], HostCall) else None
         if isinstance(item, Segment) and isinstance(before, Segment):
             stays, total = [], puts(item)
@@ -125,19 +122,16 @@ def early(items: Sequence[HostItem], effects: EffectsOf, puts: Callable[[Segment
 # -- what the host waits for ------------------------------------------------------------------------------------------
 
 
-def awaited_first(items: Sequence[HostItem], graph: Graph, effects: EffectsOf) -> list[HostItem]:
-    """The items, with segments in two launches where the host waits for the first, and the second takes long."""
+def awaited_first(items: Sequence[HostItem], graph: Graph, effects: EffectsOf, later: Sequence[HostItem] = ()) -> list[HostItem]:
+    """The items, with segments in two launches where the host waits for the first, and the second takes long. `later` follow them."""
     result: list[HostItem] = []
     for k, item in enumerate(items):
         if isinstance(item, HostLoop):
-            body, edge = (awaited_first(part, graph, effects) for part in (item.body, item.edge))
-            edge = [part for each in edge for part in _parts(each, item.body, graph, effects)]
-            result.append(HostLoop(item.counter, item.start, item.stop, item.step, body, edge))
-        elif isinstance(item, HostIf):
-            then, orelse = (awaited_first(part, graph, effects) for part in (item.then, item.orelse))
-            result.append(HostIf(item.condition, then, orelse))
+            edge = awaited_first(item.edge, graph, effects, item.body)
+            result.append(replace(item, body=awaited_first(item.body, graph, effects), edge=edge))
         else:
-            result += _parts(item, items[k + 1 :], graph, effects)
+            item = inside(item, lambda inner: awaited_first(inner, graph, effects))
+            result += _parts(item, [*items[k + 1 :], *later], graph, effects)
     return result
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
@@ -56,6 +55,17 @@ class Segment:
     def stores_passed(self) -> tuple[list[Key], list[Key]]:
         """The stores that are arguments: those that it changes, and those that it only reads."""
         return [k for k in self.writes if k not in self.creates], [k for k in self.reads if k not in self.creates]
+
+    @property
+    def executes(self) -> list[Execute]:
+        """Its statements, and those whose operands it fetches."""
+        inside = [execute for item in self.items for execute in statements(item)]
+        return [*inside, *(fetch.execute for fetch in self.fetches)]
+
+    @property
+    def returned(self) -> list[Key]:
+        """The results of host calls that it puts into stores."""
+        return [(put.execute.node, output) for put in self.puts for output in put.outputs]
 
     @property
     def fetches(self) -> list[Fetch]:
@@ -138,18 +148,11 @@ def calls(items: Sequence[HostItem]) -> Iterator[HostCall]:
     return (item for item, _ in placed(items) if isinstance(item, HostCall))
 
 
-def create_stores(items: Sequence[HostItem], but: Collection[Key] = ()) -> None:
-    """Let launches make the stores that they are the first to touch, except those in `but`. One XLA program less makes zeros.
-
-    Such a launch runs once, and before all others that touch the store. Where it returns no such store, no other launch may need it.
-    """
-    users = Counter(key for segment in segments(items) for key in (*segment.writes, *segment.reads))
-    touched = set(but)
-    for item in items:
-        if isinstance(item, Segment):
-            created = {*item.writes, *(key for key in item.reads if users[key] == 1)}
-            item.creates = frozenset(created - touched)
-        touched |= {key for segment in segments([item]) for key in (*segment.writes, *segment.reads)}
+def inside(item: HostItem, change: Callable[[list[HostItem]], list[HostItem]]) -> HostItem:
+    """An item whose inner items are changed: those of a loop or a condition. Others stay as they are."""
+    if isinstance(item, HostLoop):
+        return replace(item, body=change(item.body), edge=change(item.edge))
+    return replace(item, then=change(item.then), orelse=change(item.orelse)) if isinstance(item, HostIf) else item
 
 
 def add(items: list[HostItem], segment: Segment) -> None:
@@ -174,22 +177,18 @@ def at(segment: Segment, values: Mapping[Symbol, Expr], counters: tuple[Symbol, 
 
     `limits` of the counters decide conditions.
     """
-    puts = [replace(put, execute=_execute(put.execute, values)) for put in segment.puts]
+    puts = [replace(put, execute=execute_at(put.execute, values)) for put in segment.puts]
     items: list[Item | Fetch] = []
     for item in segment.items:
         if isinstance(item, Fetch):
-            items.append(replace(item, execute=_execute(item.execute, values)))
+            items.append(replace(item, execute=execute_at(item.execute, values)))
         else:
             items.extend(as_block(simplified(substitute(item, values), limits)).children)
     return Segment(segment.number, counters, puts, items)
 
 
-def call_at(call: HostCall, values: Mapping[Symbol, Expr]) -> HostCall:
-    """A call at the point where the counters have these values."""
-    return HostCall(_execute(call.execute, values), call.slot, call.is_sink, call.kept)
-
-
-def _execute(execute: Execute, values: Mapping[Symbol, Expr]) -> Execute:
+def execute_at(execute: Execute, values: Mapping[Symbol, Expr]) -> Execute:
+    """A statement at the point where the counters have these values."""
     return Execute(execute.node, execute.branch, tuple(e.substitute(values) for e in execute.point))
 
 

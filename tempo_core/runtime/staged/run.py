@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Union
 
 import jax
 import numpy as np
@@ -14,14 +14,12 @@ from tempo_core.backends.base import Setting, call_error, checked_results, numpy
 from tempo_core.ir.graph import Key
 from tempo_core.ir.ops import Sink, Udf
 from tempo_core.ir.udf import Fed
-from tempo_core.prices import LONG_LOOP
 from tempo_core.runtime.feeds import Feed, Feeds
-from tempo_core.runtime.interpreted.stores import Evaluator, evaluator
 from tempo_core.runtime.numerics import Watch
 from tempo_core.runtime.staged.chunks import counted_steps, next_count
-from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment, calls, segments, statements
+from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, Segment, calls, segments, statements
 from tempo_core.runtime.staged.stage import Staged
-from tempo_core.runtime.walk import Branch, Leaf, Loop, Node, Pieces
+from tempo_core.runtime.walk import Branch, Evaluator, Leaf, Loop, Node, Pieces, Walk, evaluator
 from tempo_core.schedule import Execute
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -43,7 +41,7 @@ class Progress:
         self.stale = set(self.kept)  # those of them that changed since a device program took them
         self.lacks_stores = False  # whether those that are not there count as empty: in a run that was put back
         self.counters: dict[Symbol, int] = dict(fed.chosen)
-        self.values: list[Any] = [None] * staged.slots  # operands or results of calls, and outputs
+        self.values: list[Any] = [None] * staged.launches.slots  # operands or results of calls, and outputs
         self.sinking: deque[Callable[[], None]] = deque()
 
     def deliver_all(self) -> None:
@@ -60,107 +58,39 @@ class Progress:
 
 
 class Host:
-    """The functions that a staged program's items become."""
+    """What the host does in a run: the items of a staged program as a tree of functions."""
 
     def __init__(self, staged: Staged):
         self.staged, self.graph, self.bounds = staged, staged.graph, staged.lowering.bounds
-        self.actions = self._actions(staged.items)
+        self.tree = self._nodes(staged.items)
 
     def run(self, run: Progress) -> None:
         try:
-            for action in self.actions:
-                action(run)
+            Walk(self.tree, run).go_on()
         except Exception:  # sinks still get what was computed before an error; not after an interrupt
             run.deliver_all()
             raise
         run.deliver_all()
 
-    # -- runs that stop between two iterations --------------------------------------------------------------------------
-
-    def tree(self, items: Sequence[HostItem]) -> list[Node[Progress]]:
-        """The items as a tree that can be left at the border of a loop."""
+    def _nodes(self, items: Sequence[HostItem]) -> list[Node[Progress]]:
         return [self._node(item) for item in items]
 
     def _node(self, item: HostItem) -> Node[Progress]:
-        if isinstance(item, HostIf):
-            condition = self._evaluator(item.condition)
-            return Branch(lambda run: bool(condition(run.counters)), self.tree(item.then), self.tree(item.orelse))
-        if isinstance(item, Chunks):
-            wanted = self.staged.launch_seconds or LONG_LOOP
-            steps = counted_steps(item.counter, (each for part in item.segment.items for each in statements(part)), self.graph)
-            return Pieces(
-                steps, self._values(item), self._piece(item), lambda count, took: next_count(count, took, wanted), item=item
-            )
-        if not isinstance(item, HostLoop):
-            return Leaf(self._action(item))
-        edge, body, counter = self.tree(item.edge), self.tree(item.body), item.counter
-
-        def enter(run: Progress, at: int) -> None:
-            run.counters[counter] = at
-
-        steps = counted_steps(counter, _executes([item]), self.graph)
-        return Loop(steps, self._values(item), enter, body, [*edge, *body], item)
-
-    def _values(self, item: HostLoop | Chunks) -> Callable[[Progress], range]:
-        start, stop, step = self._evaluator(item.start), self._evaluator(item.stop), item.step
-        return lambda run: range(start(run.counters), stop(run.counters), step)
-
-    def _piece(self, item: Chunks) -> Callable[[Progress, int, int], None]:
-        """A function that runs some iterations of a long loop, and waits for them: Python serves signals between two launches."""
-        launch = self._launch(item.segment)
-        results = item.segment.writes[:1]  # the arrays of a launch are ready together; a loop that no result needs has none
-
-        def piece(run: Progress, first: int, last: int) -> None:
-            run.counters[item.first], run.counters[item.last] = first, last
-            launch(run)
-            jax.block_until_ready([run.stores[key] for key in results])
-
-        return piece
-
-    def _actions(self, items: Sequence[HostItem]) -> list[Action]:
-        return [self._action(item) for item in items]
-
-    def _action(self, item: HostItem) -> Action:
         if isinstance(item, Segment):
-            return self._launch(item)
+            return Leaf(self._launch(item))
         if isinstance(item, HostCall):
-            return self._call(item)
-        if isinstance(item, HostLoop):
-            return self._loop(item)
-        return self._if(item) if isinstance(item, HostIf) else self._chunks(item)
+            return Leaf(self._call(item))
+        if isinstance(item, HostIf):
+            return Branch(self._evaluator(item.condition), self._nodes(item.then), self._nodes(item.orelse))
+        steps = counted_steps(item.counter, _executes([item]), self.graph)
+        if isinstance(item, Chunks):
+            seconds = self.staged.launch_seconds
+            return Pieces(item, steps, self.bounds, self._piece(item), functools.partial(next_count, wanted=seconds))
+        edge, body = self._nodes(item.edge), self._nodes(item.body)
+        return Loop(item, steps, self.bounds, body, [*edge, *body])
 
     def _evaluator(self, expression: Expr | Bool) -> Evaluator:
         return evaluator(expression, self.bounds)
-
-    # -- loops and conditions -----------------------------------------------------------------------------------------
-
-    def _loop(self, item: HostLoop) -> Action:
-        counter, step = item.counter, item.step
-        start, stop = self._evaluator(item.start), self._evaluator(item.stop)
-        edge, body = self._actions(item.edge), self._actions(item.body)
-        later = [*edge, *body]
-
-        def loop(run: Progress) -> None:
-            counters, actions = run.counters, body
-            at = start(counters)
-            while at < stop(counters):  # an iteration may find out that it is the last
-                counters[counter] = at
-                for action in actions:
-                    action(run)
-                actions = later
-                at += step
-
-        return loop
-
-    def _if(self, item: HostIf) -> Action:
-        condition = self._evaluator(item.condition)
-        then, orelse = self._actions(item.then), self._actions(item.orelse)
-
-        def choose(run: Progress) -> None:
-            for action in then if condition(run.counters) else orelse:
-                action(run)
-
-        return choose
 
     # -- launches -----------------------------------------------------------------------------------------------------
 
@@ -206,21 +136,19 @@ class Host:
 
         return launch
 
-    def _chunks(self, item: Chunks) -> Action:
-        piece, values, wanted = self._piece(item), self._values(item), self.staged.launch_seconds
+    def _piece(self, item: Chunks) -> Callable[[Progress, int, int], float | None]:
+        """A function that runs some iterations of a long loop, and waits for them: Python serves signals between two launches."""
+        launch, clock = self._launch(item.segment), lambda: self.staged.clock()
+        results = item.segment.writes[:1]  # the arrays of a launch are ready together; a loop that no result needs has none
 
-        def chunks(run: Progress) -> None:
-            every = values(run)
-            at = every.start
-            while at < every.stop:
-                is_new = item.segment.compiled is None
-                began = self.staged.clock()
-                piece(run, at, min(at + item.count * item.step, every.stop))
-                at += item.count * item.step
-                if not is_new and at < every.stop:
-                    item.count = next_count(item.count, self.staged.clock() - began, wanted)
+        def piece(run: Progress, first: int, last: int) -> float | None:
+            is_new, began = item.segment.compiled is None, clock()
+            run.counters[item.first], run.counters[item.last] = first, last
+            launch(run)
+            jax.block_until_ready([run.stores[key] for key in results])
+            return None if is_new else clock() - began
 
-        return chunks
+        return piece
 
     # -- calls of functions -------------------------------------------------------------------------------------------
 
@@ -229,26 +157,19 @@ class Host:
         if isinstance(op, Sink):
             return self._sink(item, op)
         assert isinstance(op, Udf)
-        keep, record = self._keep(item), self._record(item)
-        if isinstance(op.fn, Fed):
-            name, point = op.fn.name, self._point(item.execute)
-
-            def feed(run: Progress) -> None:
-                run.values[item.slot] = results = (run.streams[name].take(tuple(point(run).values())),)
-                keep(run, results)
-                if run.watch is not None:
-                    record(run, results)
-
-            return feed
-        function = self._function(item, op)
+        keep, node, point = self._keep(item), self.graph[item.execute.node], self._point(item.execute)
+        function = self._feed(op.fn.name, point) if isinstance(op.fn, Fed) else self._function(item, op)
 
         def call(run: Progress) -> None:
             run.values[item.slot] = results = function(run)
             keep(run, results)
             if run.watch is not None:
-                record(run, results)
+                run.watch.record(node, tuple(point(run).values()), tuple(results))
 
         return call
+
+    def _feed(self, name: str, point: Callable[[Progress], dict[str, int]]) -> Callable[[Progress], Sequence[Any]]:
+        return lambda run: (run.streams[name].take(tuple(point(run).values())),)
 
     def _point(self, execute: Execute) -> Callable[[Progress], dict[str, int]]:
         """The values of a statement's steps, by name."""
@@ -309,15 +230,6 @@ class Host:
 
         return keep
 
-    def _record(self, item: HostCall) -> Callable[[Progress, Sequence[Any]], None]:
-        node, point = self.graph[item.execute.node], self._point(item.execute)
-
-        def record(run: Progress, results: Sequence[Any]) -> None:
-            assert run.watch is not None
-            run.watch.record(node, tuple(point(run).values()), tuple(results))
-
-        return record
-
     def _sink(self, item: HostCall, op: Sink) -> Action:
         """A sink gets its values one call late, while the device works on."""
         where, point, name = self.graph[item.execute.node].where, self._point(item.execute), f"sink `{op.name}`"
@@ -362,10 +274,30 @@ class StagedProgram(Staged):
 
     def results(self, run: Progress) -> dict[int, Any]:
         """The results that a run has given so far, by position."""
-        given = {position: run.values[slot][0] for position, slot in self.outputs if run.values[slot] is not None}
+        given = {position: run.values[slot][0] for position, slot in self.launches.outputs if run.values[slot] is not None}
         kept = {self.position(key[0]): run.stores[key] for key in self.kept_outputs if key in run.stores}
         results = given | kept
         return results if self.spread is None else {position: self.spread.gathered(v) for position, v in results.items()}
+
+
+OpenedAt = Union[tuple[Union[str, None]], None]  # the step between whose iterations runs can stop, if they can
+
+
+class StagedPrograms:
+    """A program's device programs: for plain runs, for runs that stop, and for those that have the arrays of some inputs for themselves."""
+
+    def __init__(self, make: Callable[..., StagedProgram]):
+        """`make(opened_at=..., donated=...)` gives one of them."""
+        self._make = make
+        self._programs: dict[tuple[OpenedAt, frozenset[str]], StagedProgram] = {}
+
+    def of(self, opened_at: OpenedAt = None, donated: frozenset[str] = frozenset()) -> StagedProgram:
+        if (opened_at, donated) not in self._programs:
+            self._programs[opened_at, donated] = self._make(opened_at=opened_at, donated=donated)
+        return self._programs[opened_at, donated]
+
+    def __iter__(self) -> Iterator[StagedProgram]:
+        return iter(self._programs.values())
 
 
 def _executes(items: Sequence[HostItem]) -> list[Execute]:

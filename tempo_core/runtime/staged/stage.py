@@ -14,52 +14,38 @@ import functools
 import hashlib
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tempo_core import prices
 from tempo_core.backends.base import Backend, numpy_dtype
 from tempo_core.backends.products import shared_by
 from tempo_core.backends.scopes import program_name
 from tempo_core.compiling import Subject, compile_lowered
 from tempo_core.ir.graph import Key
 from tempo_core.ir.names.naming import label, names
-from tempo_core.ir.ops import End, Input, Output, Sink, Udf
+from tempo_core.ir.ops import End, Output
 from tempo_core.ir.types import TensorType
-from tempo_core.runtime.lower.liveness import Effects
 from tempo_core.runtime.lower.lower import Frame, Lowering
 from tempo_core.runtime.lower.placement import Stores
 from tempo_core.runtime.lower.unroll import Unrolled, unrolled
 from tempo_core.runtime.numerics import FLAG, traced_flag
-from tempo_core.runtime.staged.chunks import cut, opened
-from tempo_core.runtime.staged.edges import awaited_first, early, joined
 from tempo_core.runtime.staged.host import (
-    Chunks,
     Fetch,
-    HostCall,
-    HostIf,
-    HostItem,
-    HostLoop,
-    Put,
     Segment,
-    calls,
-    create_stores,
-    segments,
-    statements,
 )
+from tempo_core.runtime.staged.launches import Launches
 from tempo_core.runtime.staged.spread import Spread
-from tempo_core.schedule import Block, Execute, If, Loop, Scheduled, Storage, leaves
-from tempo_core.schedule.build import chosen_value
-from tempo_core.schedule.tree import Item
+from tempo_core.schedule import Execute, Scheduled, Storage, leaves
+from tempo_core.schedule.tree import flat
 from tempo_core.store import environment
 from tempo_core.store.executables import Executables, calls_function, may_be_linked
 from tempo_core.store.fingerprint import fingerprint
-from tempo_core.symbolic.expr import StepValues, Symbol
+from tempo_core.symbolic.expr import StepValues
 
 
 class Staged:
@@ -86,15 +72,16 @@ class Staged:
         the device programs, as far as the lengths of their loops are numbers. The arrays of the inputs `donated` are the program's.
         With `spread`, all device programs run on its devices.
         """
-        self.check_numerics, self.launch_seconds, self.disable = check_numerics, launch_seconds or 0.0, disable
+        self.check_numerics, self.disable = check_numerics, disable
+        self.launch_seconds = prices.LONG_LOOP if launch_seconds is None else launch_seconds
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
         self.spread, self.executables = spread, kept
         self.compiles = 0
         self.loads = 0  # XLA programs that came from disk
         self.compile_seconds = 0.0
-        self.outputs: list[tuple[int, int]] = []  # (position, slot); each is fetched at its place, as its store may be used again
-        self.slots = 0  # the number of places for operands and results of calls, and for outputs
-        self.kept_outputs = self._outputs_in_loops()
+        outside = {id(item) for item in flat(scheduled.root)}
+        outputs = [each for each in leaves(scheduled.root) if isinstance(each, Execute) and self._is_output(each)]
+        self.kept_outputs = {(each.node, 0) for each in outputs if id(each) not in outside}  # in loops: stores to the end
         storage = {**scheduled.storage, **{key: Storage("register", ()) for key in self.kept_outputs}}
         self.unrolled = Unrolled()
         if "unroll" not in disable:
@@ -102,231 +89,22 @@ class Staged:
             self.unrolled = unrolled(scheduled.root, self.graph, storage, scheduled.bounds, on_cpu)
         self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend, self.unrolled, disable, spread)
         self.lowering.is_differentiable = is_differentiable
-        items = self._split(scheduled.root, tuple(map(chosen_value, self.graph.chosen)))
-        self.kept = {} if "keep" in disable else self._keep(items)
-        self.items = self._launches(self._without_empty(items), launch_seconds, opened_at)
-        self.segments = list(segments(self.items))
-        for number, segment in enumerate(self.segments):
-            segment.number = number
-        self.store_keys = self._persistent()
-        created = {key for segment in self.segments for key in segment.creates}
-        self._passed = [key for key in self.store_keys if key not in self.kept and key not in created]
-        # Launches in loops count twice: they run more than once.
-        readers = [name for segment in self.segments for name in segment.inputs * (2 if segment.counters else 1)]
-        self._launches_that_read = Counter(readers)
-        for segment in self.segments:
-            segment.donated = tuple(name for name in segment.inputs if name in donated and self._is_taken_over(name))
-            segment.inputs = tuple(name for name in segment.inputs if name not in segment.donated)
+        self.launches = Launches(scheduled.root, self.lowering, self.kept_outputs, disable, launch_seconds, opened_at, donated)
+        self.items, self.segments = self.launches.items, self.launches.segments
+        self.kept, self.store_keys = self.launches.kept, self.launches.store_keys
         self._zeros: Callable[[], list[Any]] | None = None
 
-    # -- planning -----------------------------------------------------------------------------------------------------
+    def _is_output(self, execute: Execute) -> bool:
+        return isinstance(self.graph[execute.node].op, Output)
 
-    def _outputs_in_loops(self) -> set[Key]:
-        """The outputs inside of loops: their stores live to the end of the program."""
-        outside = {id(item) for item in _outside(self.scheduled.root)}
-        every = [leaf for leaf in leaves(self.scheduled.root) if isinstance(leaf, Execute) and self._is_output(leaf)]
-        return {(leaf.node, 0) for leaf in every if id(leaf) not in outside}
-
-    def _launches(
-        self, items: list[HostItem], launch_seconds: float | None, opened_at: tuple[str | None] | None
-    ) -> list[HostItem]:
-        """The items with segments that are joined with their neighbours, opened where runs can stop, and cut if they take long."""
-        if (
-            "join" not in self.disable and not self.lowering.ends
-        ):  # what ends a step has no effect on stores that would keep its place
-            items = joined(early(items, self._item_effects, self._put_effects), self.graph)
-            items = awaited_first(items, self.graph, self._item_effects)
-        if opened_at is not None:
-            items = opened(items, self.graph, *opened_at, self.unrolled.writes_out)
-        if "chunk" not in self.disable and launch_seconds is not None:
-            most = {chosen_value(step): self.scheduled.bounds[step.bound_symbol] - 1 for step in self.graph.chosen}
-            items = cut(items, self.graph, {**self.lowering.bounds, **most}, launch_seconds, self._stays_whole)
-        return items
-
-    def _stays_whole(self, loop: Loop) -> bool:
-        """Whether a loop is not cut into launches: it is written out, or it may end early, which only the device program knows."""
-        return self.unrolled.writes_out(loop) or bool(loop.stop.symbols & self.lowering.ends.keys())
-
-    def _on_host(self, item: Item) -> bool:
-        for leaf in leaves(item):
-            op = self.graph[leaf.node].op
-            called = isinstance(op, Sink) and not isinstance(op, End)
-            if isinstance(leaf, Execute) and (called or (isinstance(op, Udf) and op.kind == "host")):
-                return True
-        return False
-
-    def _is_output(self, item: Item) -> bool:
-        return isinstance(item, Execute) and isinstance(self.graph[item.node].op, Output)
-
-    def _segment(self, items: list[HostItem], counters: tuple[Symbol, ...]) -> Segment:
-        """The segment at the end of `items`, or a new one. Sinks may run after it, as they return nothing."""
-        for item in reversed(items):
-            if isinstance(item, Segment):
-                return item
-            if not (isinstance(item, HostCall) and item.is_sink):
-                break
-        segment = Segment(0, counters)
-        items.append(segment)
-        return segment
-
-    def _slot(self) -> int:
-        self.slots += 1
-        return self.slots - 1
-
-    def _split(self, block: Block, counters: tuple[Symbol, ...]) -> list[HostItem]:
-        items: list[HostItem] = []
-        for child in block.children:
-            if isinstance(child, Execute) and self._is_output(child) and (child.node, 0) not in self.kept_outputs:
-                fetch = Fetch(child, self._slot())
-                self._segment(items, counters).items.append(fetch)
-                self.outputs.append((self.position(child.node), fetch.slot))
-            elif not self._on_host(child):
-                self._segment(items, counters).items.append(child)
-            elif isinstance(child, Loop):
-                inner = (*counters, child.counter)
-                items.append(HostLoop(child.counter, child.start, child.stop, child.step, self._split(child.body, inner)))
-            elif isinstance(child, If):
-                items.append(
-                    HostIf(child.condition, self._split(child.then, counters), self._split(child.orelse or Block(), counters))
-                )
-            elif isinstance(child, Block):
-                items.extend(self._split(child, counters))
-            elif isinstance(child, Execute):
-                node, slot = self.graph[child.node], self._slot()
-                if node.inputs:
-                    self._segment(items, counters).items.append(Fetch(child, slot))
-                items.append(HostCall(child, slot, isinstance(node.op, Sink)))
-                if node.outputs:
-                    self._segment(items, counters).puts.append(Put(child, slot, tuple(range(len(node.outputs)))))
-        return items
+    def _executes(self, segment: Segment) -> list[Execute]:
+        """The statements of a segment, and those whose operands it fetches or whose results it puts."""
+        return [*segment.executes, *(put.execute for put in segment.puts)]
 
     def position(self, node: int) -> int:
         op = self.graph[node].op
         assert isinstance(op, Output)
         return op.position
-
-    def _keep(self, items: list[HostItem]) -> dict[Key, tuple[tuple[int, ...], Any]]:
-        """The stores of results that stay on the host, with their shapes and dtypes: only launches outside of the loop of the call read them.
-
-        Such a launch takes all points at once. Results that nobody reads are not stored at all.
-        """
-        readers: dict[Key, list[Segment]] = {}
-        for segment in segments(items):
-            for key in {key for item in segment.items for key in self._item_effects(item).touches}:
-                readers.setdefault(key, []).append(segment)
-        returning = [call for call in calls(items) if not call.is_sink]
-        puts = {put.slot: (segment, put) for segment in segments(items) for put in segment.puts}
-        inside: dict[Key, bool] = {}  # whether a launch in the loop of a call reads the result
-        for call in returning:
-            loops = puts[call.slot][0].counters
-            for output in range(len(self.graph[call.execute.node].outputs)):
-                key = (call.execute.node, output)
-                outer = [s.counters == loops[: len(s.counters)] and len(s.counters) < len(loops) for s in readers.get(key, ())]
-                inside[key] = inside.get(key, False) or not all(outer) or key in self.unrolled.stores
-        for call in returning:
-            segment, put = puts[call.slot]
-            keys = [(put.execute.node, output) for output in put.outputs]
-            call.kept = tuple(key[1] for key in keys if key in readers and not inside[key])
-            outputs = tuple(key[1] for key in keys if key in readers and inside[key])
-            segment.puts = [each for each in segment.puts if each is not put] + (
-                [replace(put, outputs=outputs)] if outputs else []
-            )
-        kept = {(call.execute.node, output) for call in returning for output in call.kept}
-        return {key: (self.lowering.shape(key), self.lowering.dtype(key)) for key in sorted(kept)}
-
-    def _without_empty(self, items: list[HostItem]) -> list[HostItem]:
-        """The items without launches that do nothing."""
-        for item in items:
-            if isinstance(item, HostLoop):
-                item.body = self._without_empty(item.body)
-            elif isinstance(item, HostIf):
-                item.then, item.orelse = self._without_empty(item.then), self._without_empty(item.orelse)
-        return [item for item in items if not (isinstance(item, Segment) and not item.puts and not item.items)]
-
-    def _effects(self, segment: Segment) -> Effects:
-        """The effects of a segment. Puts define the values that host calls return; fetches read."""
-        total = self._put_effects(segment)
-        for item in segment.items:
-            if segment.is_chunk and isinstance(item, Loop):  # a chunk has at least one iteration
-                item = item.body
-            total = total.then(self._item_effects(item))
-        return total
-
-    def _put_effects(self, segment: Segment) -> Effects:
-        total = Effects()
-        for put in segment.puts:
-            written = frozenset((put.execute.node, k) for k in put.outputs)
-            partial = frozenset(k for k in written if self.lowering.liveness.is_store(k))
-            total = total.then(Effects(partial, written - partial, written))
-        return total
-
-    def _item_effects(self, item: Item | Fetch) -> Effects:
-        of = self.lowering.liveness
-        if isinstance(item, Fetch):
-            return Effects(of.reads(item.execute))
-        return of.of(item)
-
-    def _persistent(self) -> list[Key]:
-        """The stores that live between segments: a segment needs them from before, or several segments touch them."""
-        effects = {s.number: self._effects(s) for s in self.segments}
-        count: dict[Key, int] = {}
-        for effect in effects.values():
-            for key in effect.touches:
-                count[key] = count.get(key, 0) + 1
-        needed = frozenset(k for effect in effects.values() for k in effect.needs)
-        persistent = {k for k in count if k in needed or count[k] > 1} | self.kept_outputs | set(self.kept)
-        live = self._live(frozenset(self.kept_outputs))
-        for segment in self.segments:
-            effect = effects[segment.number]
-            segment.writes = tuple(sorted(effect.writes & persistent & live[segment.number]))
-            segment.reads = tuple(sorted((effect.needs & persistent) - set(segment.writes)))
-            segment.inputs = self._inputs_of(segment)
-        if "create" not in self.disable:
-            create_stores(self.items, self.kept)
-        return sorted(persistent)
-
-    def _live(self, at_end: frozenset[Key]) -> dict[int, frozenset[Key]]:
-        """For each segment, by number, the stores that may be needed after it. `at_end` are needed after the program."""
-        live: dict[int, frozenset[Key]] = {}
-
-        def before(items: list[HostItem], after: frozenset[Key]) -> frozenset[Key]:
-            for item in reversed(items):
-                if isinstance(item, (Segment, Chunks)):
-                    segment = item if isinstance(item, Segment) else item.segment
-                    effect = self._effects(segment)
-                    needed = after if isinstance(item, Segment) else after | effect.needs
-                    live[segment.number] = needed
-                    after = (needed if isinstance(item, Chunks) else after - effect.defines) | effect.needs
-                elif isinstance(item, HostLoop):
-                    end = after
-                    while True:  # an iteration ends before the edge and the next one, or before what follows
-                        start = before(item.body, end)
-                        needed = end | before(item.edge, start)
-                        if needed == end:
-                            break
-                        end = needed
-                    after = after | start  # the first iteration has no edge before it
-                elif isinstance(item, HostIf):
-                    after = before(item.then, after) | before(item.orelse, after)
-            return after
-
-        before(self.items, at_end)
-        return live
-
-    def _inputs_of(self, segment: Segment) -> tuple[str, ...]:
-        executes = [item.execute for item in segment.items if isinstance(item, Fetch)]
-        executes += [leaf for item in segment.items for leaf in statements(item)]
-        sources = {edge.source for execute in executes for edge in self.lowering.edges(execute)}
-        ops = [self.graph[source].op for source in sources]
-        return tuple(sorted(op.name for op in ops if isinstance(op, Input)))
-
-    def _live_after(self, segment: Segment) -> list[frozenset[Key]]:
-        """For each item of a segment, the stores that are needed after it."""
-        live = [frozenset(segment.writes)]
-        for item in reversed(segment.items[1:]):
-            effects = self._item_effects(item)
-            live.append((live[-1] - effects.defines) | effects.needs)
-        return live[::-1][: len(segment.items)]
 
     # -- compilation --------------------------------------------------------------------------------------------------
 
@@ -355,7 +133,7 @@ class Staged:
                 for output in each.outputs:
                     self.lowering.write((each.execute.node, output), next(returned), stores, env, None)
             fetched = []
-            for item, live in zip(segment.items, self._live_after(segment), strict=True):
+            for item, live in zip(segment.items, self.launches.live_after(segment), strict=True):
                 if isinstance(item, Fetch):
                     values = self.lowering.operands(item.execute, stores, fed, self.lowering.now(at, stores))
                     if self.check_numerics:
@@ -378,8 +156,7 @@ class Staged:
 
     def ends_steps(self, segment: Segment) -> bool:
         """Whether a segment may find out where a step ends. It gives the last points then."""
-        executes = (leaf for item in segment.items if not isinstance(item, Fetch) for leaf in statements(item))
-        return bool(self.lowering.ends) and any(isinstance(self.graph[each.node].op, End) for each in executes)
+        return bool(self.lowering.ends) and any(isinstance(self.graph[each.node].op, End) for each in segment.executes)
 
     def as_function(self) -> Callable[[Mapping[str, Any], Any, Sequence[Any]], dict[int, Any]]:
         """The whole program as one traceable function of its inputs by name, its seed and the points of the steps that a call takes one
@@ -397,7 +174,7 @@ class Staged:
                 fed = [self._in_parts(name, inputs[name]) for name in segment.inputs]
                 stores, fetched, _ = program(written, [], read, [], fed, list(chosen), seed)
                 values = dict(zip((item.slot for item in segment.fetches), fetched, strict=True))
-                results.update({position: values[slot][0] for position, slot in self.outputs})
+                results.update({position: values[slot][0] for position, slot in self.launches.outputs})
                 kept = dict(zip(segment.writes, stores, strict=True))
                 results.update({self.position(key[0]): kept[key] for key in self.kept_outputs})
             return results
@@ -439,16 +216,14 @@ class Staged:
 
     def _expected(self, segment: Segment) -> tuple[Any, ...]:
         """The arguments of a segment, as shapes and dtypes."""
-        types = {name: node.outputs[0] for name, node in self.graph.fed().items()}
         donated, passed = segment.stores_passed
         store = {k: self.lowering.arrays(k, jax.ShapeDtypeStruct) for k in (*donated, *passed)}
-        puts = [self.graph[put.execute.node].outputs[output] for put in segment.puts for output in put.outputs]
         return (
             [store[k] for k in donated],
-            [self._input_struct(name, types[name]) for name in segment.donated],
+            [self._input_struct(name) for name in segment.donated],
             [store[k] for k in passed],
-            [self._struct(type) for type in puts],
-            [self._input_struct(name, types[name]) for name in segment.inputs],
+            [self._struct(self.lowering.type(key)) for key in segment.returned],
+            [self._input_struct(name) for name in segment.inputs],
             [jax.ShapeDtypeStruct((), np.int32) for _ in segment.counters],
             jax.ShapeDtypeStruct((), np.uint32),
         )
@@ -457,12 +232,17 @@ class Staged:
         shape = tuple(size.evaluate(self.lowering.bounds) for size in type.shape)
         return jax.ShapeDtypeStruct(shape, numpy_dtype(type.dtype))
 
-    def _input_struct(self, name: str, type: TensorType) -> Any:
-        whole, axis = self._struct(type), self.unrolled.inputs.get(name)
+    def _fed_type(self, name: str) -> tuple[TensorType, int | None]:
+        """The type of a fed array as the device programs take it: of the whole, or of each of so many parts."""
+        type, axis = self.graph.fed()[name].outputs[0], self.unrolled.inputs.get(name)
         if axis is None:
-            return whole
-        part = jax.ShapeDtypeStruct((*whole.shape[:axis], *whole.shape[axis + 1 :]), whole.dtype)
-        return (part,) * whole.shape[axis]
+            return type, None
+        sizes = (*type.shape[:axis], *type.shape[axis + 1 :])
+        return TensorType(type.dtype, sizes), type.shape[axis].evaluate(self.lowering.bounds)
+
+    def _input_struct(self, name: str) -> Any:
+        type, parts = self._fed_type(name)
+        return self._struct(type) if parts is None else (self._struct(type),) * parts
 
     def _lowered(self, segment: Segment, arguments: tuple[Any, ...]) -> Any:
         jit: Any = jax.jit if self.spread is None else functools.partial(jax.jit, **self._shardings(segment, self.spread))
@@ -471,35 +251,21 @@ class Staged:
     def _shardings(self, segment: Segment, spread: Spread) -> dict[str, Any]:
         """How the arguments and results of a segment lie on the devices, in the order of `_expected`."""
         donated, passed = segment.stores_passed
-        puts = [self.graph[put.execute.node].outputs[output] for put in segment.puts for output in put.outputs]
-        inputs, given = ([self._input_sharding(name, spread) for name in names] for names in (segment.inputs, segment.donated))
+        inputs, given = (
+            [spread.sharding(self._fed_type(name)[0].shape) for name in names] for names in (segment.inputs, segment.donated)
+        )
         stores, read, written = ([self.lowering.sharding(key) for key in keys] for keys in (donated, passed, segment.writes))
-        returned = [spread.for_host(type) for type in puts]
+        returned = [spread.for_host(self.lowering.type(key)) for key in segment.returned]
         reads = [self.lowering.edges(fetch.execute) for fetch in segment.fetches]
         fetched = [[spread.for_host(self.graph.edge_type(edge)) for edge in edges] for edges in reads]
         whole = spread.whole
         return {"in_shardings": (stores, given, read, returned, inputs, whole, whole), "out_shardings": (written, fetched, whole)}
-
-    def _input_sharding(self, name: str, spread: Spread) -> Any:
-        sizes = list(self.graph.fed()[name].outputs[0].shape)
-        axis = self.unrolled.inputs.get(name)
-        if axis is not None:
-            del sizes[axis]
-        return spread.sharding(sizes)
 
     def temporaries(self, segment: Segment) -> int | None:
         """The bytes of a segment's temporaries as XLA has laid them out; None if it is not compiled, or XLA does not say."""
         analysis = getattr(segment.compiled, "memory_analysis", lambda: None)()
         devices = 1 if self.spread is None else len(self.spread.devices)  # the figure is that of one device
         return None if analysis is None else int(analysis.temp_size_in_bytes) * devices
-
-    def _is_taken_over(self, name: str) -> bool:
-        """Whether a launch may have the memory of a fed array: it is the only one that reads it, and takes it as one array."""
-        return self._launches_that_read[name] == 1 and name not in self.unrolled.inputs
-
-    def launches_that_read(self, name: str) -> int:
-        """The number of launches that read an input; those in loops count twice."""
-        return self._launches_that_read[name]
 
     def compile(self, segment: Segment, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         """The XLA program of a segment. If this backend has compiled it for another program, it is used again."""
@@ -547,7 +313,7 @@ class Staged:
         if segment is None:
             return Subject("zeros for the stores", "", operations)
         tensors = names(self.graph)
-        shown = label(tensors[each.node] for each in _executes(segment) if not self._is_output(each))
+        shown = label(tensors[each.node] for each in self._executes(segment) if not self._is_output(each))
         return Subject(f"launch {segment.number + 1} of {len(self.segments)}", shown, operations)
 
     @property
@@ -571,7 +337,7 @@ class Staged:
         The code of a user's function is not part of the scheduled program. A segment that calls one has no link: its function is traced,
         and the text of its XLA program decides.
         """
-        if self.executables is None or any(calls_function(self.graph[each.node].op) for each in _executes(segment)):
+        if self.executables is None or any(calls_function(self.graph[each.node].op) for each in self._executes(segment)):
             return None
         arrays = [(str(leaf.shape), str(leaf.dtype)) for leaf in jax.tree.leaves(arguments)]
         layouts = [(key, self.lowering.layout(key)) for key in (*segment.writes, *segment.reads)]
@@ -602,7 +368,7 @@ class Staged:
 
     def new_stores(self) -> Stores:
         """Zeros for all stores that live between segments and that none of them creates, from one XLA program."""
-        keys = self._passed
+        keys = self.launches.passed
         if not keys:
             return {}
         if self._zeros is None:
@@ -616,26 +382,22 @@ class Staged:
             self._zeros = zeros if self.executables is None else self._compiled(zeros.lower(), None, None)[0]
         return dict(zip(keys, self._zeros(), strict=True))
 
-    def fed(self, name: str, value: Any) -> Any:
+    def fed(self, name: str, value: Any, is_lasting: bool = False) -> Any:
         """A fed array as the device programs take it: one array, or a tuple of its parts.
 
-        An array that several launches read goes to the device once, before them.
+        An array that several launches or runs read (it `is_lasting`) goes to the device once, before them.
         """
-        axis = self.unrolled.inputs.get(name)
-        if self.spread is not None:
-            sharding = self._input_sharding(name, self.spread)
-            if axis is None:
-                return self.spread.placed(value, sharding)
-            return tuple(self.spread.placed(part, sharding) for part in np.moveaxis(np.asarray(value), axis, 0))
-        if axis is None:
-            return self.backend.to_device(value) if self._launches_that_read[name] > 1 else value
-        whole = np.moveaxis(self.backend.to_host(value), axis, 0)
-        return tuple(self.backend.to_device(part) for part in whole)  # on a CPU, these share the memory of the whole
 
-    def bound(self, name: str, value: Any) -> Any:
-        """A fed array for many runs: on the device, or as a tuple of its parts there."""
-        in_parts = self.spread is not None or self.unrolled.inputs.get(name) is not None
-        return self.fed(name, value) if in_parts else self.backend.to_device(value)
+        def placed(array: Any) -> Any:
+            if self.spread is None:
+                return self.backend.to_device(array)
+            return self.spread.placed(array, self.spread.sharding(self._fed_type(name)[0].shape))
+
+        axis = self.unrolled.inputs.get(name)
+        if axis is None:
+            return placed(value) if is_lasting or self.spread is not None or self.launches.readers[name] > 1 else value
+        # On a CPU, the parts share the memory of the whole.
+        return tuple(map(placed, np.moveaxis(self.backend.to_host(value), axis, 0)))
 
     def value(self, array: Any) -> Any:
         """A value that a launch fetched, or takes, from the host as it was on the device."""
@@ -646,14 +408,6 @@ class Staged:
         return self.backend.to_device(array) if self.spread is None else self.spread.placed(array, self.lowering.sharding(key))
 
 
-def _outside(item: Item) -> Iterator[Item]:
-    """The items that stand outside of all loops and conditions."""
-    yield item
-    if isinstance(item, Block):
-        for child in item.children:
-            yield from _outside(child)
-
-
 def _identity(text: str, lowered: Any, spread: Spread | None) -> str:
     """The key of an XLA program: its text, its arguments with their nesting, and its devices.
 
@@ -662,11 +416,3 @@ def _identity(text: str, lowered: Any, spread: Spread | None) -> str:
     """
     devices = "" if spread is None else f"\n{spread.name}"
     return hashlib.sha256(f"{text}\n{lowered.in_tree}\n{lowered.out_tree}{devices}".encode()).hexdigest()
-
-
-def _executes(segment: Segment) -> Iterator[Execute]:
-    """The statements of a segment, and those whose operands it fetches or whose results it puts."""
-    for item in segment.items:
-        yield from statements(item)
-    yield from (fetch.execute for fetch in segment.fetches)
-    yield from (put.execute for put in segment.puts)

@@ -9,7 +9,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core import prices
-from tempo_core.compiler import Result, with_outputs
+from tempo_core.compiler import result_of, with_outputs
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.verify import verify
 from tempo_core.passes.base import Pass
@@ -81,7 +81,7 @@ class Source:
 
     def assert_equal(self, result: list[Any], after: str) -> None:
         for k, (value, expected, tensor) in enumerate(zip(result, self.expected, self.tensors, strict=True)):
-            trimmed = value if isinstance(value, list) else Result.of(tensor).former(self.bounds)(value)
+            trimmed = value if isinstance(value, list) else result_of(tensor).former(self.bounds)(value)
             assert_same(trimmed, expected, 1e-4, f"output {k} after {after}")
 
 

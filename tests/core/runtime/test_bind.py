@@ -60,13 +60,13 @@ def test_device_programs_are_shared() -> None:
 def test_arrays_of_the_device_and_read_only_arrays_are_not_copied(tmp_path: Path) -> None:
     program, _ = layers(tp.Config(disable=("unroll",)))
     device = jax.numpy.asarray(W)
-    assert program.bind({"w": device})._bound["w"] is device
+    assert program.bind({"w": device})._inputs.prepared["w"] is device
     file = np.memmap(tmp_path / "w", "float32", "w+", shape=W.shape)
     file[...] = W
     file.flush()
     mapped = np.memmap(tmp_path / "w", "float32", "r", shape=W.shape)
     bound = program.bind({"w": mapped})
-    assert bound._arrays["w"].base is not None and np.shares_memory(bound._arrays["w"], mapped)
+    assert bound._inputs.arrays["w"].base is not None and np.shares_memory(bound._inputs.arrays["w"], mapped)
     np.testing.assert_array_equal(bound.run({"x": X}), program.run({"x": X, "w": W}))
 
 
@@ -74,7 +74,7 @@ def test_weights_of_layers_that_are_written_out_are_split_once() -> None:
     with patch.multiple(prices, LEAST_BYTES_TO_UNROLL=1):
         program, _ = layers(tp.Config())
         bound = program.bind({"w": W})
-        parts = bound._bound["w"]
+        parts = bound._inputs.prepared["w"]
         assert [part.shape for part in parts] == [(3, 3)] * 2
         np.testing.assert_array_equal(bound.run({"x": X}), program.run({"x": X, "w": W}))
 
@@ -150,7 +150,7 @@ def test_a_device_program_writes_into_donated_memory() -> None:
     compiles = program.compile().compiles
     for _ in range(2):
         program.run({"state": jax.numpy.ones((64, 64)), "x": np.ones((5, 64, 64), "float32")}, donate=("state",))
-    (donor,) = program._donors.values()
+    donor = program._programs.of(donated=frozenset({"state"}))
     assert donor.compiles == 1 and program.compiles == compiles + 1
     (segment,), (plain,) = donor.segments, program._staged.segments  # type: ignore[union-attr]
     assert segment.donated == ("state",)
@@ -169,7 +169,7 @@ def test_arrays_that_several_launches_read_are_deleted_after_the_last_one() -> N
     program = ctx.compile({T: 4}, h)
     given = jax.numpy.ones((3,))
     np.testing.assert_array_equal(program.run({"x": given}, donate=["x"])[:, 0], [1, 3, 7, 15])
-    assert given.is_deleted() and not any(segment.donated for donor in program._donors.values() for segment in donor.segments)
+    assert given.is_deleted() and not any(segment.donated for staged in program._programs for segment in staged.segments)
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ from tempo_core.ir.types import TensorType
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.interpreted.interpreter import Interpreter
 from tempo_core.runtime.interpreted.stores import Stores
-from tempo_core.runtime.numerics import Ran, Watch, find
-from tempo_core.schedule import Block, Evict, Load, schedule
+from tempo_core.runtime.numerics import Watch, find
+from tempo_core.schedule import schedule
 from tempo_core.symbolic.domain import Domain, Point, Range, identity
 from tempo_core.symbolic.expr import Expr, Symbol, maximum
 
@@ -292,8 +292,7 @@ def checked(graph, bounds, backend, fed):
 
     def search(watch):
         again = Interpreter(schedule(graph, bounds), backend, repeated=watch.returned)
-        ran = again.steps(again.state(Feeds(fed, {})))
-        find(graph, bounds, fed, watch.returned, (Ran(s.node, s.branch, s.point, s.operands, s.values) for s in ran))
+        find(graph, bounds, fed, watch.returned, again.steps(again.state(Feeds(fed, {}))))
 
     return Interpreter(schedule(graph, bounds), backend, watch=Watch(search))
 
@@ -323,24 +322,3 @@ def test_masks_may_be_infinite(backend):
         written(-np.inf, Binary("sub")).run()
     with pytest.raises(NumericsError, match=r"`result` \(log\) is not a number"):
         written(-1.0, Unary("log")).run()
-
-
-# -- memory statements ------------------------------------------------------------------------------------------------
-
-
-def test_values_may_leave_and_come_back(backend):
-    graph = ranges((Range(Expr.of(0), T.expr),), (t,))
-    x = next(n for n in graph if n.name == "x")
-    scheduled = schedule(graph, {T: 3})
-    *before, last = scheduled.root.children
-    away = (Evict(x.id, 0, (Range(Expr.of(0), Expr.of(2)),)), Load(x.id, 0, (Expr.of(1),)))
-    moved = replace(scheduled, root=Block((*before, *away, last)))
-    np.testing.assert_array_equal(Interpreter(moved, backend).run()[0], [0, 1, 2])
-    run = Interpreter(moved, backend)
-    state = run.state()
-    for _ in run.steps(state):
-        pass
-    kept = state.stores.values[x.id, 0]
-    assert [isinstance(kept[at,], np.ndarray) for at in range(3)] == (
-        [True] * 3 if backend.name == "numpy" else [True, False, False]
-    )

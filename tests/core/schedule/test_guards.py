@@ -44,7 +44,7 @@ def test_branches_with_coprime_moduli(limit: int, largest_first: bool, monkeypat
     monkeypatch.setattr(guards, "MOST_DIVISIONS_FOR_ISL", limit)
     ctx, bounds, outputs, inputs = coprime(4 if limit == 1000 else 8, largest_first)
     program = ctx.compile(bounds, outputs)
-    results = Interpreter(program.scheduled, NumpyBackend(), 0).run(program._fed(inputs))
+    results = Interpreter(program.scheduled, NumpyBackend(), 0).run(program._inputs.fed(inputs, program.bounds))
     for k, expected in enumerate(reference.evaluate(ctx, outputs, bounds, inputs)):
         np.testing.assert_allclose(results[k], expected, rtol=2e-5, atol=1e-6)
 

@@ -1,0 +1,138 @@
+"""The results of a run in the form of the program's outputs: arrays without padding, masked where an output does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tempo_core.ir.types import TensorType
+from tempo_core.runtime.lower.placement import maximum, minimum
+from tempo_core.symbolic.condition import TRUE, Bool
+from tempo_core.symbolic.expr import Bounds, StepValues, Symbol
+
+
+@dataclass(frozen=True)
+class Result:
+    """The form of one output: the steps of its domain lead, then its shape follows, which may vary from point to point.
+
+    A `condition` other than TRUE comes from the user's index of the output. Where it does not hold, the result is masked.
+    """
+
+    steps: tuple[Symbol, ...]
+    type: TensorType
+    name: str = ""
+    condition: Bool = TRUE
+
+    def shape(self, bounds: StepValues) -> tuple[Any, ...] | None:
+        """The shape of the result, also at traced bounds; None if it varies with a step."""
+        if not self.type.is_static:
+            return None
+        sizes = (size.evaluate(bounds, minimum, maximum) for size in self.type.shape)
+        return (*(bounds[step.bound_symbol] for step in self.steps), *sizes)
+
+    def former(self, bounds: Bounds) -> Callable[[Any], Any]:
+        """A function that gives the result of a run: an array, or nested lists if the shape varies with a step.
+
+        Missing points are masked, or None in lists.
+        """
+        sizes = self.shape(bounds)
+        if sizes is None:
+            return lambda value: self._nested(_on_host(value), bounds, lambda part: _writable(np.asarray(part)))
+        exists = np.broadcast_to(self._exists(sizes, bounds, np), sizes)
+
+        def formed(value: Any) -> Any:
+            array = trimmed(np.asarray(value), sizes)
+            if self.condition is TRUE:
+                return _writable(array)
+            return np.ma.MaskedArray(np.where(exists, array, np.zeros((), array.dtype)), ~exists)
+
+        return formed
+
+    def traced(self, value: Any, most: Bounds, true: StepValues) -> Any:
+        """The same for an array of JAX, perhaps a traced one: of the size for the bounds `most`, with zeros at missing points.
+
+        The points for the bounds `true` exist, which may be traced. Nested lists have None at missing points.
+        """
+        sizes = self.shape(most)
+        if sizes is None:
+            return self._nested(value, most, lambda part: part)
+        array, exists = trimmed(value, sizes), self._exists(sizes, true, jnp)
+        return array if exists is True else jnp.where(exists, array, jnp.zeros((), array.dtype))
+
+    def _exists(self, sizes: tuple[int, ...], bounds: StepValues, library: Any) -> Any:
+        """Where an array of these sizes has elements of the result: True, or an array of NumPy or JAX."""
+        exists: Any = True
+        places = library.indices(sizes, dtype=np.int32, sparse=True)
+        for place, size, true_size in zip(places, sizes, self.shape(bounds) or (), strict=True):
+            if not isinstance(true_size, int) or true_size != size:
+                exists = exists & (place < true_size)
+        if self.condition is TRUE:
+            return exists
+        at = {**bounds, **dict(zip(self.steps, places, strict=False))}
+        return exists & self.condition.evaluate(at, library.minimum, library.maximum)
+
+    def _nested(self, value: Any, bounds: Bounds, finished: Callable[[Any], Any]) -> Any:
+
+        def rows(part: Any, steps: tuple[Symbol, ...], at: Bounds) -> Any:
+            if steps:
+                return [rows(part[k], steps[1:], {**at, steps[0]: k}) for k in range(bounds[steps[0].bound_symbol])]
+            if not self.condition.evaluate(at):
+                return None
+            return finished(part[tuple(slice(0, size.evaluate(at)) for size in self.type.shape)])
+
+        return rows(value, self.steps, bounds)
+
+    def __str__(self) -> str:
+        over = f" over ({', '.join(s.name for s in self.steps)})" if self.steps else ""
+        return f"{self.type}{over}" + ("" if self.condition is TRUE else f" where {self.condition}")
+
+
+def trimmed(array: Any, sizes: tuple[Any, ...] | None) -> Any:
+    """An array without its padding, which it has if it is one point of a tensor whose shape varies."""
+    return array if sizes is None or array.shape == sizes else array[tuple(slice(0, n) for n in sizes)]
+
+
+def _on_host(value: Any) -> Any:
+    """A device array as one of NumPy, so that JAX does not compile a program for each shape that is cut from it; else the value itself."""
+    return np.array(value) if isinstance(value, jax.Array) else value
+
+
+def _writable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A result that the caller may write into: it shares no memory with inputs or other results. JAX's arrays stay read-only."""
+    return array.copy() if array.flags.writeable else array
+
+
+@dataclass(frozen=True)
+class Results:
+    """All outputs, in the form of `outputs`: a dict with `names`, one tensor (`is_single`), or a sequence."""
+
+    each: tuple[Result, ...]
+    names: tuple[str, ...] | None = None
+    is_single: bool = False
+    lengths: Mapping[Symbol, int] = field(default_factory=dict)  # the positions of the bounds that the run finds out
+
+    def former(self, bounds: Bounds) -> Callable[[Mapping[int, Any]], Any]:
+        """A function that gives the results of a run, from the values by position."""
+        formers = [result.former(bounds) for result in self.each]
+        return lambda values: self.together({k: of(values[k]) for k, of in enumerate(formers)})
+
+    def together(self, values: Mapping[int, Any]) -> Any:
+        """Values by position in the form of the outputs."""
+        if self.is_single:
+            return values[0]
+        arrays = [values[k] for k in range(len(self.each))]
+        return arrays if self.names is None else dict(zip(self.names, arrays, strict=True))
+
+    @property
+    def by_name(self) -> dict[str, Result]:
+        """The results by the names of `outputs`, else by the names of the tensors, else by position."""
+        names = self.names
+        if names is None:
+            tensor_names = [result.name for result in self.each]
+            names = tuple(n if n and tensor_names.count(n) == 1 else str(k) for k, n in enumerate(tensor_names))
+        return dict(zip(names, self.each, strict=True))
