@@ -39,7 +39,7 @@ from tempo_core.schedule.tree import (
     guarded,
     leaves,
     substitute,
-)  # fmt: skip
+)
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Expr, Symbol

@@ -31,9 +31,10 @@ class _Body(NamedTuple):
     rows: tuple[Expr, ...]
 
 
-def fixes_point(rows: Sequence[Expr], rank: int) -> bool:
-    """Whether the entries of a time fix each of so many steps: one iteration of a loop body has one point of a domain."""
-    return len({row.steps for row in rows if len(row.steps) == 1}) == rank
+def fixes_point(rows: Sequence[Expr] | None, rank: int, depth: int | None = None) -> bool:
+    """Whether the entries of a time, up to a depth, fix each of so many steps: one iteration of a loop body has one point of a domain."""
+    assert rows is not None, "the caller looks for times that are not affine"
+    return len({row.steps for row in rows[:depth] if len(row.steps) == 1}) == rank
 
 
 class Lifetimes:

@@ -46,7 +46,9 @@ class Schedule:
     def rows(self) -> dict[str, tuple[Expr, ...] | None]:
         """The entries of each statement's time, in terms of its steps and the bounds; None where theta is not affine (it divides)."""
         statements = self.constraints.statements
-        return {name: _rows(theta, statements[name].node.domain.steps) for name, theta in self.theta.items()}
+        return {
+            name: _rows(theta, statements[name].node.domain.steps, self.constraints.bounds) for name, theta in self.theta.items()
+        }
 
     def loses_order(self, root: Block, bounds: Mapping[Symbol, int]) -> bool:
         """Whether a program runs statements in another order than that of their times.
@@ -256,11 +258,17 @@ def _appended(theta: isl.Map, value: int) -> isl.Map:
     return theta.add_dims(isl.dim_type.out, 1).fix_val(isl.dim_type.out, position, isl.Val(value, CONTEXT))
 
 
-def _rows(theta: isl.Map, steps: Sequence[Symbol]) -> tuple[Expr, ...] | None:
+def _rows(theta: isl.Map, steps: Sequence[Symbol], bounds: Sequence[Symbol]) -> tuple[Expr, ...] | None:
     function = isl.PwMultiAff.from_map(theta)
-    pieces = [function.get_pw_aff(k).get_pieces() for k in range(function.dim(isl.dim_type.out))]
-    rows = [affine_expression(each[0][1], steps) if len(each) == 1 else None for each in pieces]
-    return None if None in rows else tuple(row for row in rows if row is not None)
+    rows: list[Expr] = []
+    for k in range(function.dim(isl.dim_type.out)):
+        number = _fixed(theta, k)
+        pieces = function.get_pw_aff(k).get_pieces() if number is None else []
+        row = affine_expression(pieces[0][1], steps, bounds) if len(pieces) == 1 else number
+        if row is None:
+            return None
+        rows.append(Expr.of(row))
+    return tuple(rows)
 
 
 # -- why there is no schedule -----------------------------------------------------------------------------------------

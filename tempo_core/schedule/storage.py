@@ -230,7 +230,7 @@ class _Folding:
         if None in depths or len(depths) != 1:
             return False
         (depth,) = depths
-        return len(writers) == 1 or all(fixes_point((self.schedule.rows[w.name] or ())[:depth], len(steps)) for w in writers)
+        return len(writers) == 1 or all(fixes_point(self.schedule.rows[w.name], len(steps), depth) for w in writers)
 
     def _alive_together(self, node_id: int, reads: list[Read]) -> isl.Map:
         """All pairs (p, q) of points of a node such that q is written while p is alive; sometimes more pairs."""
@@ -282,7 +282,7 @@ def _shared_depth(writer: tuple[Expr, ...] | None, reader: tuple[Expr, ...] | No
         later = read - write
         if later.terms:
             orders = later.is_constant and not any(row.steps for row in (*writer[depth:], read))
-            return depth if orders and later.constant > 0 else None
+            return depth if orders and write.constant < read.constant else None
     return None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -141,7 +143,7 @@ def decided(condition: Bool, limits: Limits, facts: Facts = ()) -> Bool:
     """The condition; comparisons that are always or never true within the limits of counters, where facts hold, become constants."""
     if isinstance(condition, Connective):
         rest = condition.map(lambda part: decided(part, limits, facts))
-        return FALSE if condition.all_hold and _contradict((*facts, *facts_of(rest)), limits) else rest
+        return FALSE if condition.all_hold and _contradict((*facts, *facts_of(rest)), limits, 3 if facts else 2) else rest
     if not isinstance(condition, Comparison):
         return condition
     low, high = extent(condition.expr, limits) or (-math.inf, math.inf)
@@ -152,13 +154,14 @@ def decided(condition: Bool, limits: Limits, facts: Facts = ()) -> Bool:
     if condition.kind == "==" and low == high == 0:
         return TRUE
     is_never = high < 0 or (condition.kind == "==" and low > 0)
-    return FALSE if is_never or (facts and _contradict((*facts, *facts_of(condition)), limits)) else condition
+    return FALSE if is_never or (facts and _contradict((*facts, *facts_of(condition)), limits, 3)) else condition
 
 
-def _contradict(facts: Facts, limits: Limits) -> bool:
-    """Whether two or three expressions cannot all be not negative: their sum is negative."""
-    groups = (*itertools.combinations(facts, 2), *itertools.combinations(facts, 3))
-    return any(is_nonnegative(-1 - sum(group, Expr.of(0)), limits) for group in groups)
+def _contradict(facts: Facts, limits: Limits, most: int) -> bool:
+    """Whether two expressions, or up to `most`, cannot all be not negative: their sum is negative."""
+    groups = itertools.chain.from_iterable(itertools.combinations(facts, count) for count in range(2, most + 1))
+    sums = (extent(functools.reduce(operator.add, group), limits) for group in groups)
+    return any(interval is not None and interval[1] < 0 for interval in sums)
 
 
 def inside_limits(item: Item, limits: Limits, facts: Facts = ()) -> Item:

@@ -105,6 +105,7 @@ def _limits(part: isl.BasicSet, counters: Sequence[Symbol]) -> tuple[list[_Limit
     """The lower and the upper limits of the last counter."""
     lows: list[_Limit] = []
     highs: list[_Limit] = []
+    bounds = [Symbol(part.get_dim_name(isl.dim_type.param, k)) for k in range(part.dim(isl.dim_type.param))]
     for constraint in part.get_constraints():
         affine, last = constraint.get_aff(), len(counters) - 1
         factor = affine.get_coefficient_val(isl.dim_type.in_, last).to_python()
@@ -112,7 +113,7 @@ def _limits(part: isl.BasicSet, counters: Sequence[Symbol]) -> tuple[list[_Limit
             continue
         rest = affine.set_coefficient_val(isl.dim_type.in_, last, isl.Val(0, CONTEXT))  # factor * x + rest >= 0
         rest = rest.neg() if factor > 0 else rest
-        expr = affine_expression(rest, counters)
+        expr = affine_expression(rest, counters, bounds)
         assert expr is not None, "the divisions are left out"
         limit = _Limit(expr, abs(factor), rest)
         if constraint.is_equality():

@@ -10,7 +10,7 @@ import islpy as isl
 
 from tempo_core.errors import NonAffineError
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, conjunction, disjunction
-from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
+from tempo_core.symbolic.expr import Expr, Monomial, Symbol, maximum, minimum
 from tempo_core.symbolic.isl.sets import CONTEXT, coalesced
 
 _OP = isl.ast_expr_op_type
@@ -70,16 +70,15 @@ def condition_from_ast(tree: isl.AstExpr, symbols: Mapping[str, Expr]) -> Bool:
     raise NonAffineError(f"`{tree.to_C_str()}` has no symbolic condition")
 
 
-def affine_expression(affine: isl.Aff, steps: Sequence[Symbol]) -> Expr | None:
-    """An affine function of steps and bounds as an expression; None if it divides."""
+def affine_expression(affine: isl.Aff, steps: Sequence[Symbol], bounds: Sequence[Symbol]) -> Expr | None:
+    """An affine function of steps, with bounds as parameters, as an expression; None if it divides."""
     if affine.dim(isl.dim_type.div) or not affine.get_constant_val().is_int():
         return None
-    bounds = [Symbol(affine.get_dim_name(isl.dim_type.param, k)) for k in range(affine.dim(isl.dim_type.param))]
-    total = Expr.of(affine.get_constant_val().to_python())
+    terms: dict[Monomial, int] = {(): affine.get_constant_val().to_python()}
     for kind, symbols in ((isl.dim_type.in_, steps), (isl.dim_type.param, bounds)):
         for k, symbol in enumerate(symbols):
-            total = total + symbol.expr * affine.get_coefficient_val(kind, k).to_python()
-    return total
+            terms[(symbol, 1),] = affine.get_coefficient_val(kind, k).to_python()
+    return Expr.of_terms(terms)
 
 
 def as_parameters(value: isl.Set | isl.PwAff) -> isl.Set | isl.PwAff:
