@@ -169,7 +169,7 @@ def _inverse_step(step: Symbol, along: isl.Map, strides: tuple[int, ...], symbol
 
 def _limits(along: isl.Map) -> tuple[isl.PwAff, isl.PwAff]:
     """The least and the greatest value that a relation has at each point."""
-    return along.dim_min(0), along.dim_max(0)
+    return along.lexmin().as_pw_multi_aff().get_pw_aff(0), along.lexmax().as_pw_multi_aff().get_pw_aff(0)
 
 
 def _limit(along: isl.Map, limit: isl.PwAff, context: isl.Set, symbols: Mapping[str, Expr], upper: bool) -> Expr | None:
