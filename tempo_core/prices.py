@@ -102,19 +102,19 @@ NOMINAL = price(16, "the value of every bound in comparisons of sizes, where bou
 # -- schedule ------------------------------------------------------------------------------------------------------------
 
 MOST_PEELED = price(2, "iterations that are cut off a loop because a condition on inner loops too (`i + j >= 1`) varies only in them: "
-    "each cut compiles the body once more", "schedule/tidy.py")
+    "each cut compiles the body once more", "schedule/loop_parts.py")
 MOST_WEIGHT_TO_PEEL = price(24, "weight (`copy_weight`) of a loop's body that is copied for its first or last iterations, so that the "
-    "others take over values without a condition", "schedule/tidy.py")
-SHORTEST_PEELED = price(8, "iterations of a loop of which some are cut off for that", "schedule/tidy.py")
+    "others take over values without a condition", "schedule/loop_parts.py")
+SHORTEST_PEELED = price(8, "iterations of a loop of which some are cut off for that", "schedule/loop_parts.py")
 LEAST_SHARE_TO_CUT_AT_VALUE = price(0.5, "share of a loop's body, by weight, under a condition for which the loop is cut at a place that "
-    "a run chooses", "schedule/tidy.py")
+    "a run chooses", "schedule/loop_parts.py")
 MOST_STATEMENTS_FOR_ISL = price(60, "connected statements that isl's scheduler gets at once", "schedule/nesting.py",
     "one core; 60 take some tenths of a second, 160 seconds, some hundred hours")
 MOST_NEEDS_CUT = price(50_000, "dependences that are looked at to cut points off statements which no loop orders; beyond, there is an "
     "error instead of a program", "schedule/pieces.py", "one core; a millisecond each")
 MOST_PIECES_TO_SCHEDULE = price(3, "pieces of a statement that isl's scheduler sees; with more, it sees one piece around all points",
     "schedule/constraints.py")
-MOST_DIVISIONS_FOR_ISL = price(6, "divisions (`t % 7 == 3`) in a condition that isl shortens", "schedule/guards.py",
+MOST_DIVISIONS_FOR_ISL = price(6, "divisions (`t % 7 == 3`) in a condition that isl shortens", "schedule/build.py",
     "one core; the time doubles with each")
 MOST_PIECES_TO_COMPARE = price(16, "pieces of the writes and reads of a value that isl compares with each other",
     "schedule/lifetimes.py", "one core; 16 take a few milliseconds, 100 seconds")

@@ -16,7 +16,8 @@ import islpy as isl
 from tempo_core.ir.names.naming import exact_names
 from tempo_core.program import Program
 from tempo_core.schedule import Execute, Loop, instances
-from tempo_core.schedule.tree import Leaf
+from tempo_core.schedule.tree import Item, Leaf
+from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl.sets import CONTEXT, fixed
 
 CELL, SLOT, LINE, MARGIN, LABEL, GAP = (
@@ -76,16 +77,20 @@ def traced(program: Program, tensors: Sequence[str]) -> Trace:
             trace.runs.setdefault(name, []).append((trace.columns, at))
             alive[name, at] = Life(at, slot, trace.columns, trace.columns)
 
+    def run(item: Item, values: dict[Symbol, int]) -> None:
+        for leaf, point in instances(item, values):
+            visit(leaf, point)
+
     before_a_loop = False
     for item in scheduled.root.children:
         if isinstance(item, Loop):
             trace.columns += before_a_loop
             start, stop = (bound.evaluate(dict(scheduled.bounds)) for bound in (item.start, item.stop))
             for value in range(start, stop, item.step):
-                instances(item.body, visit, {**scheduled.bounds, item.counter: value})
+                run(item.body, {**scheduled.bounds, item.counter: value})
                 trace.columns += 1
         else:
-            instances(item, visit, dict(scheduled.bounds))
+            run(item, dict(scheduled.bounds))
         before_a_loop = not isinstance(item, Loop)
     trace.columns += before_a_loop
     for (name, _), life in alive.items():

@@ -17,20 +17,33 @@ import islpy as isl
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir.graph import Graph
-from tempo_core.prices import copy_weight
+from tempo_core.prices import MOST_DIVISIONS_FOR_ISL, copy_weight
 from tempo_core.schedule.constraints import Statement
-from tempo_core.schedule.guards import guard
+from tempo_core.schedule.lifetimes import Lifetimes
+from tempo_core.schedule.loop_parts import begun, cut, rotated
 from tempo_core.schedule.memory import with_deallocs
 from tempo_core.schedule.polyhedral import Schedule
-from tempo_core.schedule.rotate import begun, rotated
 from tempo_core.schedule.storage import Storage
-from tempo_core.schedule.tidy import Limits, as_block, cut, inside_limits, simplified
-from tempo_core.schedule.tighten import tightened
-from tempo_core.schedule.tree import Block, Dealloc, Execute, If, Item, Loop, counter, leaves, substitute
+from tempo_core.schedule.tidy import Limits, inside_limits, simplified, tightened
+from tempo_core.schedule.tree import (
+    Block,
+    Dealloc,
+    Execute,
+    If,
+    Item,
+    Loop,
+    as_block,
+    changed,
+    counter,
+    flat,
+    guarded,
+    leaves,
+    substitute,
+)
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Expr, Symbol
-from tempo_core.symbolic.isl.sets import CONTEXT, fixed
+from tempo_core.symbolic.isl.sets import CONTEXT
 from tempo_core.symbolic.isl.translate import condition_from_ast, condition_within, expression_from_ast
 
 
@@ -41,18 +54,15 @@ def build_program(
 
     With a `storage`, the program also frees the values of outputs with several slots.
     """
-    statements = schedule.constraints.statements
-    times = {n: fixed(theta.intersect_domain(statements[n].points), bounds) for n, theta in schedule.theta.items()}
-    computed = len(times)
-    if storage is not None:
-        times = with_deallocs(schedule, bounds, times, storage)
+    lifetimes = Lifetimes(schedule, bounds)
+    times = lifetimes.theta if storage is None else with_deallocs(lifetimes, storage)
     present = {n: time for n, time in times.items() if not time.is_empty()}  # small bounds may leave a branch without points
     if not present:
         return Block()
     graph = schedule.constraints.graph
     limits: Limits = {chosen_value(step): (0, bounds[step.bound_symbol] - 1) for step in graph.chosen}
-    if len(times) > computed:
-        root: Item = _in_sequence(present, 0, _Conversion(statements))
+    if len(times) > len(lifetimes.theta):
+        root: Item = _in_sequence(present, 0, _Conversion(schedule.constraints.statements))
     else:
         root = _Loops(schedule, present, bounds).item(present, 0, {})
     root = rotated(simplified(tightened(root, limits), limits))
@@ -128,11 +138,11 @@ class _Loops:
         rows = self.schedule.rows[name]
         if rows is None:
             return None
-        of_steps, of_bounds, constant = rows[entry]
-        if constant or any(of_bounds) or sum(map(abs, of_steps)) != 1:
-            return None
-        way = sum(of_steps)
-        return self.statements[name].node.domain.steps[of_steps.index(way)], way
+        for way in (1, -1):
+            step = (rows[entry] * way).single_atom
+            if isinstance(step, Symbol) and step.is_step:
+                return step, way
+        return None
 
     def _limits(self, times: Mapping[str, isl.Map], step: Symbol) -> tuple[int, int]:
         """The least and the greatest value of a step at which a statement runs."""
@@ -158,8 +168,18 @@ class _Loops:
             box = box.upper_bound_val(isl.dim_type.set, k, isl.Val(around[step].high, CONTEXT))
         if box.is_subset(points):
             return execute
-        condition = guard(statement, points, box, tuple(around[s].at for s in steps), self.bounds)
-        return execute if condition is TRUE else If(condition, Block((execute,)))
+        return guarded(self._condition(statement, points, box, execute.point), execute)
+
+    def _condition(self, statement: Statement, points: isl.Set, box: isl.Set, at: tuple[Expr, ...]) -> Bool:
+        """The condition under which a point of `box` is one of a statement's `points`, with `at` in place of the statement's steps."""
+        steps = statement.node.domain.steps
+        divisions = sum(piece.dim(isl.dim_type.div) for piece in points.get_basic_sets())  # as in `t % 3 == 0`
+        if statement.is_piece or divisions <= MOST_DIVISIONS_FOR_ISL:
+            return condition_within(points, box, {step.name: place for step, place in zip(steps, at, strict=True)})
+        inside = [part for step in steps for part in (step.expr >= 0, step.expr <= step.bound_expr - 1)]
+        *earlier, of_branch = statement.conditions or (TRUE,)
+        as_written = conjunction(*inside, statement.node.domain.condition, of_branch, *(~condition for condition in earlier))
+        return as_written.substitute({**self.bounds, **dict(zip(steps, at, strict=True))})
 
     def _fixed(self, points: isl.Set, k: int) -> _Place | None:
         """A step without a loop: its value, if it has the same value at all points."""
@@ -316,8 +336,7 @@ class _Conversion:
         if name not in self.strided:
             return statement
         points, whole = (_numbered(part) for part in self.strided[name])
-        condition = condition_within(points, whole, {**symbols, **{f"@{k}": at for k, at in enumerate(point)}})
-        return statement if condition is TRUE else If(condition, Block((statement,)))
+        return guarded(condition_within(points, whole, {**symbols, **{f"@{k}": at for k, at in enumerate(point)}}), statement)
 
     def _statement(self, name: str, point: tuple[Expr, ...]) -> Item:
         if name in self.statements:
@@ -365,13 +384,8 @@ def _named(item: Item, graph: Graph, used: frozenset[str]) -> Item:
 
     `used` are the names of the counters around.
     """
-    if isinstance(item, Block):
-        return Block(tuple(_named(c, graph, used) for c in item.children))
-    if isinstance(item, If):
-        orelse = None if item.orelse is None else as_block(_named(item.orelse, graph, used))
-        return If(item.condition, as_block(_named(item.then, graph, used)), orelse)
     if not isinstance(item, Loop):
-        return item
+        return changed(item, lambda part: _named(part, graph, used))
     counted = _counted_step(item, graph)
     if counted is None:
         name, shift = "", -item.start if item.start.is_constant else Expr.of(0)
@@ -401,22 +415,14 @@ def _counted_step(loop: Loop, graph: Graph) -> tuple[str, int] | None:
 
 def _batched(item: Item) -> Item:
     """The item with one `Dealloc` of a range in place of each loop that only frees consecutive points."""
+    item = changed(item, _batched)
     if isinstance(item, Block):
-        children: list[Item] = []
-        for child in item.children:
-            batched = _batched(child)
-            children.extend(batched.children if isinstance(batched, Block) else (batched,))
-        return Block(tuple(children))
-    if isinstance(item, If):
-        orelse = None if item.orelse is None else as_block(_batched(item.orelse))
-        return If(item.condition, as_block(_batched(item.then)), orelse)
+        return Block(tuple(flat(item)))
     if not isinstance(item, Loop):
         return item
-    body = as_block(_batched(item.body))
-    freed = [_range_freed(leaf, item) for leaf in body.children if isinstance(leaf, Dealloc)]
-    if len(freed) == len(body.children) and all(f is not None for f in freed):
-        return Block(tuple(f for f in freed if f is not None))
-    return Loop(item.counter, item.start, item.stop, item.step, body)
+    freed = [_range_freed(leaf, item) for leaf in item.body.children if isinstance(leaf, Dealloc)]
+    ranges = tuple(each for each in freed if each is not None)
+    return Block(ranges) if len(ranges) == len(item.body.children) else item
 
 
 def _range_freed(leaf: Dealloc, loop: Loop) -> Dealloc | None:

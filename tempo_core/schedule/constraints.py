@@ -10,16 +10,16 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import islpy as isl
 
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Constant, End, Input, Merge, Sink, Udf
 from tempo_core.prices import MOST_PIECES_TO_SCHEDULE
-from tempo_core.symbolic.condition import TRUE, Bool, Comparison, conjunction
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, conjunction, hull
 from tempo_core.symbolic.domain import Domain, Index, Point, last_needed
 from tempo_core.symbolic.expr import Expr, Symbol
-from tempo_core.symbolic.hull import hull
 from tempo_core.symbolic.isl.sets import CONTEXT, Frame, bounds_of, coalesced, dependence, domain_set
 
 
@@ -52,6 +52,18 @@ class Read:
     reader: Statement
     slot: int
     edge: Edge
+    relation: isl.Map
+
+
+class Dependence(NamedTuple):
+    """`relation` leads from the points of `reader` to those of `source` that they need.
+
+    `read` is None for the order of a stateful function's calls.
+    """
+
+    reader: Statement
+    source: Statement
+    read: Read | None
     relation: isl.Map
 
 
@@ -147,16 +159,17 @@ class Constraints:
                 yield source, part
 
     @cached_property
-    def dependences(self) -> tuple[tuple[Statement, Statement, Read | None, isl.Map], ...]:
-        """(reader, source, read, relation of reader to source points); read is None for the order of a stateful function's calls."""
-        dependences: list[tuple[Statement, Statement, Read | None, isl.Map]] = []
+    def dependences(self) -> tuple[Dependence, ...]:
+        """All dependences between statements."""
+        dependences: list[Dependence] = []
         for read in self.reads:
-            dependences.extend((read.reader, source, read, part) for source, part in self.between_statements(read, read.relation))
+            parts = self.between_statements(read, read.relation)
+            dependences += (Dependence(read.reader, source, read, part) for source, part in parts)
         for statement in self.statements.values():
             if runs_in_order(statement.node) and statement.node.domain.steps:
-                before = _predecessors(statement)
+                before = statement.points.lex_gt_set(statement.points)
                 if not before.is_empty():
-                    dependences.append((statement, statement, None, before))
+                    dependences.append(Dependence(statement, statement, None, before))
         return tuple(dependences)
 
     @cached_property
@@ -304,30 +317,3 @@ def _relation(reader: Statement, index: tuple[Index, ...], source: Node) -> isl.
 def runs_in_order(node: Node) -> bool:
     """Whether a node's points run in lexicographic order: true for stateful functions, and for sinks, which get values in order."""
     return isinstance(node.op, Sink) or (isinstance(node.op, Udf) and node.op.stateful)
-
-
-def _predecessors(statement: Statement) -> isl.Map:
-    """The relation of each point to the earlier points that it must wait for.
-
-    On a whole box a point waits only for its direct predecessor: `(i, t - 1)`, or `(i - 1, T - 1)` for the first t.
-    """
-    domain, points = statement.node.domain, statement.points
-    if domain.condition is not TRUE:
-        return points.lex_gt_set(points)
-    total: isl.Map | None = None
-    steps = domain.steps
-    for depth in range(len(steps)):
-        index = [Point(s.expr) for s in steps[:depth]] + [Point(steps[depth].expr - 1)]
-        index += [Point(s.bound_expr - 1) for s in steps[depth + 1 :]]
-        first = _all_zero(steps[depth + 1 :])
-        step = dependence(statement.name, domain, statement.name, domain, tuple(index), first).intersect_range(points)
-        total = step if total is None else total.union(step)
-    assert total is not None, "a statement without steps has no predecessors"
-    return total
-
-
-def _all_zero(steps: tuple[Symbol, ...]) -> Bool:
-    result: Bool = TRUE
-    for step in steps:
-        result = result & (step.expr == 0)
-    return result

@@ -18,8 +18,8 @@ import islpy as isl
 from tempo_core.ir.dependence import direction, latest_levels, strongly_connected
 from tempo_core.prices import MOST_STATEMENTS_FOR_ISL
 from tempo_core.schedule import pieces
-from tempo_core.schedule.constraints import Constraints, Statement
-from tempo_core.schedule.pieces import Backwards, Dependence, Row
+from tempo_core.schedule.constraints import Constraints, Dependence, Statement
+from tempo_core.schedule.pieces import Backwards, Row
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.groups import Groups
 from tempo_core.symbolic.isl.sets import CONTEXT
@@ -44,8 +44,7 @@ def nested_times(
     returned. A schedule is then always found, or a CycleError shows points that wait for themselves.
     """
     nesting = _Nesting(constraints, splitting, strided)
-    dependences = [Dependence(*each) for each in constraints.dependences]
-    nesting.arrange(list(constraints.statements), dependences, constraints.graph.order, ())
+    nesting.arrange(list(constraints.statements), constraints.dependences, constraints.graph.order, ())
     if nesting.pieces:
         constraints = constraints.divided(nesting.pieces)
     return constraints, {name: _map(constraints, constraints.statements[name], times) for name, times in nesting.times.items()}
@@ -60,10 +59,9 @@ class _Nesting:
     def has(self, name: str, step: Symbol) -> bool:
         return step in self.statements[name].node.domain
 
-    def arrange(self, part: list[str], dependences: list[Dependence], steps: Sequence[Symbol], rows: tuple[Row, ...]) -> None:
+    def arrange(self, part: list[str], dependences: Sequence[Dependence], steps: Sequence[Symbol], rows: tuple[Row, ...]) -> None:
         """Give times to the statements of `part`, which share `rows`; `dependences` are not carried by an outer loop."""
-        inside = set(part)
-        inner = [d for d in dependences if d.reader.name in inside and d.source.name in inside]
+        inner = _between(part, dependences)
         steps = [s for s in steps if any(self.has(n, s) for n in part)]
         if not steps:
             self._in_sequence(part, inner, rows)
@@ -101,7 +99,7 @@ class _Nesting:
 
     def _in_sequence(self, part: list[str], inner: list[Dependence], rows: tuple[Row, ...]) -> None:
         """Statements without remaining steps, sources first; branches of recurrences under one condition next to each other."""
-        if any(len(members) > 1 for members in _components(part, inner)) or any(d.reader is d.source for d in inner):
+        if any(reader == source for reader, source, _ in _condensed(part, inner)[1]):  # a cycle
             self._split(part, inner, (), rows)
             return
         waits: dict[str, set[str]] = {n: set() for n in part}
@@ -129,23 +127,21 @@ class _Nesting:
 
         With `turning`, cycles that only run backwards are in other groups than those that run forwards.
         """
-        components = _components(part, inner)
-        component_of = {n: k for k, members in enumerate(components) for n in members}
+        components, arcs = _condensed(part, inner)
         kinds = [{self.has(n, step) for n in members} for members in components]
         if any(len(k) > 1 for k in kinds):
             return None
         looped = [True in k for k in kinds]
         sources: list[set[int]] = [set() for _ in components]
-        for d in inner:
-            reader, source = component_of[d.reader.name], component_of[d.source.name]
+        for reader, source, _ in arcs:
             if reader != source:
                 sources[reader].add(source)
         ways = [int(has) for has in looped]
         if turning:
             signs: list[set[str]] = [set() for _ in components]
-            for d in inner:
-                if component_of[d.reader.name] == component_of[d.source.name]:
-                    signs[component_of[d.reader.name]].add(self._direction(d, step, steps))
+            for reader, source, d in arcs:
+                if reader == source:
+                    signs[reader].add(self._direction(d, step, steps))
             ways = _ways(looped, [_loops(each) for each in signs], sources)
         costs = {k: {source: int(ways[source] != ways[k]) for source in sources[k]} for k in range(len(components))}
         level = latest_levels(costs)  # as late as readers allow, so that statements share a loop if they can
@@ -158,8 +154,7 @@ class _Nesting:
         self, group: Iterable[str], inner: list[Dependence], step: Symbol, steps: Sequence[Symbol], way: int = 1
     ) -> Symbol | Backwards | None:
         """The plain loop over the step, if it respects every dependence of the group; else None."""
-        inside = set(group)
-        signs = {self._direction(d, step, steps) for d in inner if d.reader.name in inside and d.source.name in inside}
+        signs = {self._direction(d, step, steps) for d in _between(group, inner)}
         return None if way not in _loops(signs) else step if way == 1 else Backwards(step)
 
     def _direction(self, d: Dependence, step: Symbol, steps: Sequence[Symbol]) -> str:
@@ -178,6 +173,7 @@ class _Nesting:
         dependences connect with those for which no step is a loop. Of many connected statements it only sees the cycles without
         a loop, one by one: then such statements share no loop with others, and more points are stored.
         """
+        inner = _between(part, inner)
         apart = self._apart(part, inner, steps)
         if len(apart) == 1 and len(part) > MOST_STATEMENTS_FOR_ISL:
             apart = self._phases(part, inner, steps)
@@ -192,10 +188,9 @@ class _Nesting:
 
     def _apart(self, part: list[str], inner: list[Dependence], steps: Sequence[Symbol]) -> list[list[str]]:
         """Parts that no dependence connects. If some of them have no plain loop, the others are joined into one part."""
-        connected, inside = Groups(part), set(part)
+        connected = Groups(part)
         for d in inner:
-            if d.reader.name in inside and d.source.name in inside:
-                connected.join(d.reader.name, d.source.name)
+            connected.join(d.reader.name, d.source.name)
         members: dict[str, list[str]] = {}
         for name in part:
             members.setdefault(connected.of(name), []).append(name)
@@ -209,14 +204,10 @@ class _Nesting:
         """Parts in an order that respects all dependences. A cycle without a plain loop is a part by itself. Between these are parts
         of statements for which the first step is a loop.
         """
-        inside = set(part)
-        inner = [d for d in inner if d.reader.name in inside and d.source.name in inside]
-        step, components = steps[0], _components(part, inner)
-        component_of = {n: k for k, members in enumerate(components) for n in members}
+        step, (components, arcs) = steps[0], _condensed(part, inner)
         hard = [self._loop(members, inner, step, steps) is not step for members in components]
         costs: dict[int, dict[int, int]] = {k: {} for k in range(len(components))}
-        for d in inner:
-            reader, source = component_of[d.reader.name], component_of[d.source.name]
+        for reader, source, d in arcs:
             if reader != source:
                 shares = not (hard[reader] or hard[source]) and self._direction(d, step, steps) in ("=", "<", "<=")
                 costs[reader][source] = max(costs[reader].get(source, 0), int(not shares))
@@ -229,8 +220,6 @@ class _Nesting:
     def _split(self, part: list[str], inner: list[Dependence], steps: Sequence[Symbol], rows: tuple[Row, ...]) -> None:
         if not self.splitting:
             raise isl.Error("no time that is affine in the steps orders these statements")
-        inside = set(part)
-        inner = [d for d in inner if d.reader.name in inside and d.source.name in inside]
         fixed = _looped_steps(rows)
         cut = pieces.arrange([self.statements[n] for n in part], inner, steps, fixed)
         for statement, (piece, piece_rows) in zip(pieces.divided([piece for piece, _ in cut]), cut, strict=True):
@@ -244,18 +233,15 @@ class _Nesting:
         points = isl.UnionSet.empty(assumptions.get_space())
         for name in part:
             points = points.union(isl.UnionSet.from_set(_points_inside(self.statements[name], fixed)))
-        before = isl.UnionMap.empty(assumptions.get_space())
-        near = isl.UnionMap.empty(assumptions.get_space())
-        inside = set(part)
-        inner_reads = {(d.reader.name, d.source.name, id(d.read)) for d in inner}
+        before = near = isl.UnionMap.empty(assumptions.get_space())
         for d in inner:
-            if d.reader.name in inside and d.source.name in inside:
-                relation = _relation_inside(d.relation, d.reader, d.source, fixed)
-                if d.reader is d.source and not relation.is_empty() and not _moves(relation):
-                    raise isl.Error("a point depends on itself")
-                before = before.union(isl.UnionMap.from_map(relation.reverse()))
+            relation = _relation_inside(d.relation, d.reader, d.source, fixed)
+            if d.reader is d.source and not relation.intersect(isl.Map.identity(relation.get_space())).is_empty():
+                raise isl.Error("a point depends on itself")  # isl does not check this
+            before = before.union(isl.UnionMap.from_map(relation.reverse()))
+        pairs = {(d.reader.name, d.source.name) for d in inner}
         for reader, source, relation in self.constraints.near:
-            if any(k[:2] == (reader.name, source.name) for k in inner_reads) and reader.name in inside and source.name in inside:
+            if (reader.name, source.name) in pairs:
                 close = _relation_inside(relation, reader, source, fixed)
                 # Points that all read the same one have no place near it. (With such wishes, isl's scheduler may crash.)
                 if not close.range().is_singleton() or close.domain().is_singleton():
@@ -313,10 +299,6 @@ def _ways(looped: Sequence[bool], loops: Sequence[set[int]], sources: Sequence[s
     return [way or 0 for way in ways]
 
 
-def _moves(relation: isl.Map) -> bool:
-    return relation.intersect(isl.Map.identity(relation.get_space())).is_empty()
-
-
 def _parameter(step: Symbol) -> str:
     return f"{step.name}@"
 
@@ -339,13 +321,12 @@ def _relation_inside(relation: isl.Map, reader: Statement, source: Statement, fi
     """A dependence between points that agree on the fixed steps, which become parameters."""
     before, after = list(reader.node.domain.steps), list(source.node.domain.steps)
     for step in fixed:
-        if step in before and step in after:
-            i, o = before.index(step), after.index(step)
-            relation = relation.equate(isl.dim_type.in_, i, isl.dim_type.out, o).project_out(isl.dim_type.out, o, 1)
+        if step in after:
+            o = after.index(step)
+            if step in before:
+                relation = relation.equate(isl.dim_type.in_, before.index(step), isl.dim_type.out, o)
+            relation = relation.project_out(isl.dim_type.out, o, 1)
             after.pop(o)
-        elif step in after:
-            relation = relation.project_out(isl.dim_type.out, after.index(step), 1)
-            after.remove(step)
         if step in before:
             i, count = before.index(step), relation.dim(isl.dim_type.param)
             relation = relation.move_dims(isl.dim_type.param, count, isl.dim_type.in_, i, 1)
@@ -390,6 +371,16 @@ def _map(constraints: Constraints, statement: Statement, times: Times) -> isl.Ma
     return universe.flat_range_product(times.rest.align_params(universe.get_space())).align_params(space)
 
 
-def _components(part: Sequence[str], dependences: Sequence[Dependence]) -> list[list[str]]:
-    """Strongly connected components of statements, sources before readers, otherwise in the order of `part`."""
-    return strongly_connected(part, [(d.reader.name, d.source.name) for d in dependences])
+def _between(part: Iterable[str], dependences: Iterable[Dependence]) -> list[Dependence]:
+    """The dependences between some statements."""
+    inside = set(part)
+    return [d for d in dependences if d.reader.name in inside and d.source.name in inside]
+
+
+def _condensed(part: Sequence[str], inner: Sequence[Dependence]) -> tuple[list[list[str]], list[tuple[int, int, Dependence]]]:
+    """Strongly connected components of statements, sources before readers, otherwise in the order of `part`; and the dependences, each
+    with the numbers of its reader's and its source's component.
+    """
+    components = strongly_connected(part, [(d.reader.name, d.source.name) for d in inner])
+    number = {name: k for k, members in enumerate(components) for name in members}
+    return components, [(number[d.reader.name], number[d.source.name], d) for d in inner]

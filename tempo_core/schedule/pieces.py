@@ -14,6 +14,8 @@ If no point can be cut off, each point waits for another one: there is a cycle o
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -22,19 +24,9 @@ import islpy as isl
 
 from tempo_core.ir.dependence import strongly_connected
 from tempo_core.prices import MOST_NEEDS_CUT
-from tempo_core.schedule.constraints import Read, Statement
+from tempo_core.schedule.constraints import Dependence, Statement
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl.sets import coalesced
-
-
-@dataclass(frozen=True)
-class Dependence:
-    """`reader` needs `source`; `read` is None for the order of a stateful function's calls."""
-
-    reader: Statement
-    source: Statement
-    read: Read | None
-    relation: isl.Map
 
 
 @dataclass(frozen=True)
@@ -63,20 +55,20 @@ class Need(NamedTuple):
     dependence: Dependence
 
 
-class TooManyCutsError(Exception):
-    """The statements that `needs` relate were cut so often that an order would take too long to find."""
+class OrderError(Exception):
+    """No order of points was found; `needs` relate them."""
 
     def __init__(self, needs: Sequence[Need]):
-        super().__init__("too many cuts")
+        super().__init__(self.__doc__)
         self.needs = tuple(needs)
 
 
-class CycleError(Exception):
-    """Some points all wait for each other; `needs` relate them."""
+class TooManyCutsError(OrderError):
+    """The statements were cut so often that an order would take too long to find."""
 
-    def __init__(self, needs: Sequence[Need]):
-        super().__init__("points wait for each other in a circle")
-        self.needs = tuple(needs)
+
+class CycleError(OrderError):
+    """Some points all wait for each other."""
 
 
 def arrange(
@@ -86,19 +78,15 @@ def arrange(
 
     Raises CycleError where some point depends on itself, and TooManyCutsError where an order would take too long to find.
     """
-    arrangement: list[tuple[Piece, tuple[Row, ...]]] = []
     pieces = [Piece(s, s.points) for s in statements]
     number = {s.name: k for k, s in enumerate(statements)}
     needs = []
     for dependence in dependences:
-        relation = dependence.relation
-        for step in fixed:
-            relation = _at_one(relation, dependence, step)
-        if not relation.is_empty():
-            needs.append(Need(number[dependence.reader.name], number[dependence.source.name], relation, dependence))
-    remaining = tuple(s for s in steps if s not in fixed)
-    _Arrangement(arrangement).arrange(pieces, needs, remaining, ())
-    return arrangement
+        relation = functools.reduce(lambda part, step: _at_one(part, dependence, step), fixed, dependence.relation)
+        needs.append(Need(number[dependence.reader.name], number[dependence.source.name], relation, dependence))
+    arrangement = _Arrangement()
+    arrangement.arrange(pieces, _nonempty(needs), tuple(s for s in steps if s not in fixed), ())
+    return arrangement.times
 
 
 def _at_one(relation: isl.Map, dependence: Dependence, step: Symbol) -> isl.Map:
@@ -110,8 +98,8 @@ def _at_one(relation: isl.Map, dependence: Dependence, step: Symbol) -> isl.Map:
 
 
 class _Arrangement:
-    def __init__(self, arrangement: list[tuple[Piece, tuple[Row, ...]]]):
-        self.arrangement = arrangement
+    def __init__(self) -> None:
+        self.times: list[tuple[Piece, tuple[Row, ...]]] = []
         self.needs_cut = 0
 
     def arrange(
@@ -120,7 +108,7 @@ class _Arrangement:
         """Give times to pieces that share `rows`; `needs` are not carried by an outer loop."""
         steps = tuple(s for s in steps if any(s in p.statement.node.domain for p in pieces))
         if len(pieces) == 1 and not needs:
-            self.arrangement.append((pieces[0], (*rows, *(s for s in steps if s in pieces[0].statement.node.domain))))
+            self.times.append((pieces[0], (*rows, *(s for s in steps if s in pieces[0].statement.node.domain))))
             return
         looped = _loop(pieces, needs, steps)
         if looped is not None:
@@ -163,7 +151,7 @@ class _Arrangement:
     def _sequence(self, pieces: list[Piece], steps: tuple[Symbol, ...], rows: tuple[Row, ...], first: int) -> int:
         """Times for pieces that do not depend on each other; gives the next free place."""
         for place, piece in enumerate(pieces, first):
-            self.arrangement.append((piece, (*rows, place, *(s for s in steps if s in piece.statement.node.domain))))
+            self.times.append((piece, (*rows, place, *(s for s in steps if s in piece.statement.node.domain))))
         return first + len(pieces)
 
 
@@ -172,14 +160,9 @@ def _loop(pieces: list[Piece], needs: list[Need], steps: tuple[Symbol, ...]) -> 
     for step in steps:
         if not all(step in p.statement.node.domain for p in pieces):
             continue
-        ends = [
-            (n.dependence.reader.node.domain.steps.index(step), n.dependence.source.node.domain.steps.index(step)) for n in needs
-        ]
-        relations = [n.relation for n in needs]
         for row, wrong in ((step, isl.Map.order_lt), (Backwards(step), isl.Map.order_gt)):
-            if all(
-                wrong(r, isl.dim_type.in_, a, isl.dim_type.out, b).is_empty() for r, (a, b) in zip(relations, ends, strict=True)
-            ):
+            ends = ((n.relation, n.dependence.reader.node.domain.steps, n.dependence.source.node.domain.steps) for n in needs)
+            if all(wrong(r, isl.dim_type.in_, a.index(step), isl.dim_type.out, b.index(step)).is_empty() for r, a, b in ends):
                 return row, step, _nonempty([n._replace(relation=_at_one(n.relation, n.dependence, step)) for n in needs])
     return None
 
@@ -213,21 +196,20 @@ _SEEDS, _ATOMS = 12, 32  # the most places to cut at, and the most pieces of a s
 def _refined(pieces: list[Piece], needs: list[Need], steps: tuple[Symbol, ...]) -> tuple[list[Piece], list[Need]] | None:
     """The pieces. Those with all of the steps are cut where some dependence begins or ends. None if there is no such place."""
     uncut = {k for k, p in enumerate(pieces) if not all(s in p.statement.node.domain for s in steps)}
-    seeds: list[tuple[isl.Set, int]] = []
+    seeds: list[isl.Set] = []
+    count: Counter[int] = Counter()  # of the places at which each seed is cut
     for n in needs:
         for side, k in ((n.relation.domain(), n.reader), (n.relation.range(), n.source)):
             if k in uncut or pieces[k].points.is_subset(side):
                 continue
             seed = _along(side, pieces[k].statement, steps)
-            present = next((number for number, (other, _) in enumerate(seeds) if other.is_equal(seed)), None)
-            if present is None:
-                seeds.append((seed, 1))
-            else:
-                seeds[present] = (seed, seeds[present][1] + 1)
+            present = next((number for number, other in enumerate(seeds) if other.is_equal(seed)), len(seeds))
+            seeds += [seed] if present == len(seeds) else []
+            count[present] += 1
     if not seeds:
         return None
-    atoms = [isl.Set.universe(seeds[0][0].get_space())]
-    for seed, _ in sorted(seeds, key=lambda counted: -counted[1])[:_SEEDS]:
+    atoms = [isl.Set.universe(seeds[0].get_space())]
+    for seed in (seeds[number] for number, _ in count.most_common(_SEEDS)):
         if len(atoms) < _ATOMS:
             atoms = [coalesced(part) for a in atoms for part in (a.intersect(seed), a.subtract(seed)) if not part.is_empty()]
     parts: list[Piece] = []
@@ -289,15 +271,12 @@ def cycle_of(needs: Sequence[Need]) -> tuple[list[Dependence], Statement, isl.Se
 
 def divided(pieces: Sequence[Piece]) -> list[Statement]:
     """The pieces as statements. A piece that is a whole statement keeps its name."""
-    count: dict[str, int] = {}
-    for piece in pieces:
-        count[piece.statement.name] = count.get(piece.statement.name, 0) + 1
-    number = dict.fromkeys(count, 0)
+    count, number = Counter(piece.statement.name for piece in pieces), Counter[str]()
     statements = []
     for piece in pieces:
-        name = piece.statement.name
-        if count[name] > 1:
-            number[name] += 1
-            name = f"{name}_p{number[name] - 1}"
+        name = whole = piece.statement.name
+        if count[whole] > 1:
+            name = f"{whole}_p{number[whole]}"
+            number[whole] += 1
         statements.append(replace(piece.statement, name=name, points=piece.points.set_tuple_name(name), is_piece=True))
     return statements

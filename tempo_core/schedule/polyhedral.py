@@ -5,24 +5,26 @@ Bounds stay symbolic where one schedule fits all of them.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 import islpy as isl
 
 from tempo_core.errors import CausalityError, quoted
-from tempo_core.ir.dependence import feeding, reached
+from tempo_core.ir.dependence import feeding, strongly_connected
 from tempo_core.ir.names.naming import head, names
-from tempo_core.schedule.constraints import Constraints, Read, Statement
+from tempo_core.schedule.constraints import Constraints, Dependence, Statement
 from tempo_core.schedule.nesting import has_strides, nested_times
 from tempo_core.schedule.pieces import CycleError, TooManyCutsError, cycle_of
-from tempo_core.schedule.tree import Block, Execute, Leaf, instances
+from tempo_core.schedule.tree import Block, Execute, Item, changed, instances
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.isl.sets import CONTEXT, fixed
+from tempo_core.symbolic.isl.translate import affine_expression
 
 _UNIT, _ANY = 1, -1  # greatest coefficients in time vectors; above 1 loops have strides, where isl's AST may lose the order
 _LARGE = 8  # a schedule for bounds of at least this holds for all larger bounds
@@ -30,8 +32,6 @@ _OPERATIONS = 20_000_000  # isl's limit in the search for a cycle: a second or t
 _SHOWN = 8  # the number of reads that an error shows
 _MOST_COMPARED = 200_000  # points of a program whose order is compared with their times
 _WALKS = 200  # the number of walks that the search for a short cycle may compose
-
-Row = tuple[tuple[int, ...], tuple[int, ...], int]  # coefficients of a statement's steps, of the parameters, and the constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +43,12 @@ class Schedule:
     depth: int
 
     @cached_property
-    def rows(self) -> dict[str, tuple[Row, ...] | None]:
-        """The rows of theta for each statement, as plain numbers; None where theta is not affine (it divides)."""
-        return {name: _rows(theta, self.constraints) for name, theta in self.theta.items()}
+    def rows(self) -> dict[str, tuple[Expr, ...] | None]:
+        """The entries of each statement's time, in terms of its steps and the bounds; None where theta is not affine (it divides)."""
+        statements = self.constraints.statements
+        return {
+            name: _rows(theta, statements[name].node.domain.steps, self.constraints.bounds) for name, theta in self.theta.items()
+        }
 
     def loses_order(self, root: Block, bounds: Mapping[Symbol, int]) -> bool:
         """Whether a program runs statements in another order than that of their times.
@@ -53,34 +56,21 @@ class Schedule:
         Where a time counts a step more than once (`5*i + 21`), isl's AST may move a statement past others. Such programs are walked through,
         up to a number of points; others are in order.
         """
-        statements = {(s.node.id, s.branch): name for name, s in self.constraints.statements.items()}
+        statements = {(s.node.id, s.branch): s for s in self.constraints.statements.values()}
         if self.constraints.graph.chosen or not any(map(has_strides, self.theta.values())):
             return False
-        rows = {key: self.rows[name] for key, name in statements.items()}
-        parameters = [bounds[b] for b in self.constraints.bounds]
-        latest: tuple[int, ...] = ()
-        count = 0
 
-        def visit(leaf: Leaf, point: tuple[int | range, ...]) -> None:
-            nonlocal latest, count
-            row = rows[leaf.node, leaf.branch] if isinstance(leaf, Execute) else None
-            if row is None:
-                return
-            count += 1
-            time = tuple(_dot(entry[0], point) + _dot(entry[1], parameters) + entry[2] for entry in row)
-            if time < latest:
-                raise _OrderLost
-            latest = time
-            if count > _MOST_COMPARED:
-                raise StopIteration
+        def timed(item: Item) -> Item:
+            """The item, where statements that have affine times have them in place of their points."""
+            if not isinstance(item, Execute):
+                return changed(item, timed)
+            statement = statements[item.node, item.branch]
+            at = dict(zip(statement.node.domain.steps, item.point, strict=True))
+            rows = self.rows[statement.name]
+            return Block() if rows is None else replace(item, point=tuple(row.substitute(at) for row in rows))
 
-        try:
-            instances(root, visit)
-        except _OrderLost:
-            return True
-        except StopIteration:
-            pass
-        return False
+        times = (time for leaf, time in instances(timed(root), bounds) if isinstance(leaf, Execute))
+        return any(b < a for a, b in itertools.pairwise(itertools.islice(times, _MOST_COMPARED)))
 
     def text(self, full: bool = True) -> str:
         """One line per statement: `act[i, t] -> [i, 0, t, 1]`.
@@ -88,58 +78,32 @@ class Schedule:
         Unless `full`, statements of one module or object at similar times share a line.
         """
         labels = names(self.constraints.graph)
-        lines: list[tuple[str, list[str], list[str]]] = []
+        groups: dict[object, list[_Times]] = {}
         for name, statement in self.constraints.statements.items():
-            steps = [s.name for s in statement.node.domain.steps]
-            parameters = [b.name for b in self.constraints.bounds]
-            rows = self.rows[name]
-            times = ["?"] * self.depth if rows is None else [_row_text(row, steps, parameters) for row in rows]
-            label = labels[statement.node.id] + ("" if statement.branch is None else f"|{statement.branch}")
-            lines.append((label, steps, times))
-        return "\n".join(_time_line(*line) for line in (lines if full else _together(lines)))
+            label = labels[statement.node.id]
+            branch = "" if statement.branch is None else f"|{statement.branch}"
+            point = f"{branch}[{', '.join(s.name for s in statement.node.domain.steps)}]"
+            line = _Times(label, point, self.rows[name] or (None,) * self.depth)
+            varying = tuple(row if row is None or not row.is_constant else "" for row in line.rows)
+            groups.setdefault(name if full else (head(label), point, varying), []).append(line)
+        return "\n".join(first.text(others) for first, *others in groups.values())
 
 
-class _OrderLost(Exception):
-    """A statement runs after another one that has a later time."""
+class _Times(NamedTuple):
+    """A line of a schedule's text: a statement's name, its branch and steps, and its time."""
 
+    label: str
+    point: str
+    rows: tuple[Expr | None, ...]
 
-def _dot(coefficients: Sequence[int], values: Sequence[Any]) -> int:
-    return sum(c * value for c, value in zip(coefficients, values, strict=True) if c)
-
-
-def _time_line(label: str, steps: Sequence[str], times: Sequence[str]) -> str:
-    return f"{label}[{', '.join(steps)}] -> [{', '.join(times)}]"
-
-
-def _together(lines: Sequence[tuple[str, list[str], list[str]]]) -> list[tuple[str, list[str], list[str]]]:
-    """The lines, with one line for statements of one module or object: `adam|1[i] -> [i, 3..28]`.
-
-    The times of such statements differ only in constants.
-    """
-    groups: dict[tuple[str, ...], list[tuple[str, list[str], list[str]]]] = {}
-    for line in lines:
-        label, steps, times = line
-        name, _, branch = label.partition("|")
-        varying = (part if _constant_time(part) is None else "" for part in times)
-        groups.setdefault((head(name), branch, ",".join(steps), *varying), []).append(line)
-    shown = []
-    for (group, branch, *_), members in groups.items():
-        if len(members) == 1:
-            shown += members
-            continue
-        times = [_spread([line[2][k] for line in members]) for k in range(len(members[0][2]))]
-        shown.append((f"{group}: {len(members)} statements" + (f"|{branch}" if branch else ""), members[0][1], times))
-    return shown
-
-
-def _constant_time(text: str) -> int | None:
-    return int(text) if text.lstrip("-").isdigit() else None
-
-
-def _spread(times: Sequence[str]) -> str:
-    """`4`, or `4..9` for times that differ."""
-    numbers = [number for number in map(_constant_time, times) if number is not None]
-    return times[0] if not numbers or len(set(numbers)) == 1 else f"{min(numbers)}..{max(numbers)}"
+    def text(self, others: Sequence[_Times]) -> str:
+        """`adam|1[i] -> [i, 3..28]` together with other lines, whose times differ in constants only."""
+        label = f"{head(self.label)}: {len(others) + 1} statements" if others else self.label
+        times = []
+        for k, row in enumerate(self.rows):
+            numbers = {each.constant for line in (self, *others) if (each := line.rows[k]) is not None}
+            times.append("?" if row is None else str(row) if len(numbers) == 1 else f"{min(numbers)}..{max(numbers)}")
+        return f"{label}{self.point} -> [{', '.join(times)}]"
 
 
 def compute(constraints: Constraints, bounds: Mapping[Symbol, int], strided: bool = True) -> Schedule:
@@ -217,8 +181,8 @@ def _is_step(time: isl.PwAff, place: int) -> bool:
 
 def _without_order(constraints: Constraints, error: TooManyCutsError) -> CausalityError:
     """The error for statements whose points would have to be ordered one by one."""
-    dependences = list(dict.fromkeys((n.dependence.reader, n.dependence.source, n.dependence.read) for n in error.needs))
-    described = [_describe(constraints, (*three, error.needs[0].relation)) for three in dependences]
+    dependences = list(dict.fromkeys(n.dependence for n in error.needs))
+    described = [_describe(constraints, dependence) for dependence in dependences]
     more = f"\n    and {len(described) - _SHOWN} more" if len(described) > _SHOWN else ""
     return CausalityError(
         "no loops compute these reads in order, and there are too many points to order one by one:\n"
@@ -234,9 +198,6 @@ def _attempt(constraints: Constraints, splitting: bool = False, strided: bool = 
 
     Raises isl.Error if isl finds no schedule. With `splitting`, raises CycleError if no schedule exists.
     """
-    for reader, source, _, relation in () if splitting else constraints.dependences:
-        if reader is source and not _onto_itself(relation).is_empty():
-            raise isl.Error("a point depends on itself")  # isl does not check this
     constraints, nested = nested_times(constraints, splitting, strided)
     depth = max((times.dim(isl.dim_type.out) for times in nested.values()), default=0)
     theta: dict[str, isl.Map] = {}
@@ -245,14 +206,6 @@ def _attempt(constraints: Constraints, splitting: bool = False, strided: bool = 
             times = _appended(times, 0)
         theta[name] = times.set_tuple_name(isl.dim_type.in_, name)
     return _distinct(constraints, {name: theta[name] for name in constraints.statements})
-
-
-def _closure(start: set[str], edges: list[tuple[str, str]]) -> set[str]:
-    """`start`, and all names that edges reach from it."""
-    following: dict[str, list[str]] = {}
-    for a, b in edges:
-        following.setdefault(a, []).append(b)
-    return reached(start, lambda name: following.get(name, ()))
 
 
 def _distinct(constraints: Constraints, theta: dict[str, isl.Map]) -> Schedule:
@@ -293,13 +246,11 @@ def _some_agree(entries: list[tuple[int | None, ...]], depth: int) -> bool:
     """
     if len(entries) < 2 or depth == len(entries[0]):
         return len(entries) >= 2
-    numbers = {row[depth] for row in entries}
-    anywhere = [row for row in entries if row[depth] is None]
-    groups: dict[int | None, list[tuple[int | None, ...]]] = {number: list(anywhere) for number in numbers - {None} or {None}}
+    groups: dict[int | None, list[tuple[int | None, ...]]] = {}
     for row in entries:
-        if row[depth] is not None:
-            groups[row[depth]].append(row)
-    return any(_some_agree(group, depth + 1) for group in groups.values())
+        groups.setdefault(row[depth], []).append(row)
+    anywhere = groups.pop(None, [])
+    return any(_some_agree([*group, *anywhere], depth + 1) for group in groups.values() or [[]])
 
 
 def _appended(theta: isl.Map, value: int) -> isl.Map:
@@ -307,42 +258,20 @@ def _appended(theta: isl.Map, value: int) -> isl.Map:
     return theta.add_dims(isl.dim_type.out, 1).fix_val(isl.dim_type.out, position, isl.Val(value, CONTEXT))
 
 
-def _rows(theta: isl.Map, constraints: Constraints) -> tuple[Row, ...] | None:
+def _rows(theta: isl.Map, steps: Sequence[Symbol], bounds: Sequence[Symbol]) -> tuple[Expr, ...] | None:
     function = isl.PwMultiAff.from_map(theta)
-    rows: list[Row] = []
+    rows: list[Expr] = []
     for k in range(function.dim(isl.dim_type.out)):
-        pieces = function.get_pw_aff(k).get_pieces()
-        if len(pieces) != 1 or pieces[0][1].dim(isl.dim_type.div):
+        number = _fixed(theta, k)
+        pieces = function.get_pw_aff(k).get_pieces() if number is None else []
+        row = affine_expression(pieces[0][1], steps, bounds) if len(pieces) == 1 else number
+        if row is None:
             return None
-        affine = pieces[0][1]
-        steps = tuple(_coefficients(affine, isl.dim_type.in_))
-        parameters = tuple(_coefficients(affine, isl.dim_type.param))
-        constant = affine.get_constant_val()
-        if not constant.is_int():
-            return None
-        rows.append((steps, parameters, constant.to_python()))
+        rows.append(Expr.of(row))
     return tuple(rows)
 
 
-def _coefficients(affine: isl.Aff, kind: isl.dim_type) -> Iterator[int]:
-    for k in range(affine.dim(kind)):
-        yield affine.get_coefficient_val(kind, k).to_python()
-
-
-def _row_text(row: Row, steps: Sequence[str], parameters: Sequence[str]) -> str:
-    text = ""
-    for coefficient, name in (*zip(row[0], steps, strict=True), *zip(row[1], parameters, strict=True)):
-        if coefficient:
-            size = name if abs(coefficient) == 1 else f"{abs(coefficient)}*{name}"
-            text += (f" - {size}" if coefficient < 0 else f" + {size}") if text else (f"-{size}" if coefficient < 0 else size)
-    if row[2] or not text:
-        text += (f" - {-row[2]}" if row[2] < 0 else f" + {row[2]}") if text else str(row[2])
-    return text
-
-
 # -- why there is no schedule -----------------------------------------------------------------------------------------
-
-Dependence = tuple[Statement, Statement, Read | None, isl.Map]
 
 
 def _explain(constraints: Constraints, bounds: Mapping[Symbol, int], error: CycleError) -> CausalityError:
@@ -351,8 +280,7 @@ def _explain(constraints: Constraints, bounds: Mapping[Symbol, int], error: Cycl
     if short is not None:
         return short
     around, start, point = cycle_of(error.needs)
-    walk = list(dict.fromkeys((d.reader, d.source, d.read, d.relation) for d in around))  # every read is shown once
-    return _self_dependence(constraints, walk, _sample(start, point))
+    return _self_dependence(constraints, list(dict.fromkeys(around)), _sample(start, point))  # every read is shown once
 
 
 def _short_cycle(constraints: Constraints, bounds: Mapping[Symbol, int]) -> CausalityError | None:
@@ -361,12 +289,8 @@ def _short_cycle(constraints: Constraints, bounds: Mapping[Symbol, int]) -> Caus
     CONTEXT.set_max_operations(_OPERATIONS)
     try:
         for component in _components(constraints):
-            inside = [
-                (reader, source, read, fixed(relation, bounds))
-                for reader, source, read, relation in constraints.dependences
-                if reader.name in component and source.name in component
-            ]
-            cycle, sample = _cycle(inside)
+            inside = (d for d in constraints.dependences if d.reader.name in component and d.source.name in component)
+            cycle, sample = _cycle([d._replace(relation=fixed(d.relation, bounds)) for d in inside])
             if cycle is not None:
                 return _self_dependence(constraints, cycle, sample)
     except isl.Error:
@@ -410,24 +334,23 @@ def _line(constraints: Constraints, statement: Statement) -> str:
 
 def _components(constraints: Constraints) -> list[frozenset[str]]:
     """The strongly connected components of statements that contain a cycle, the smallest first."""
-    edges = [(reader.name, source.name) for reader, source, *_ in constraints.dependences]
-    reach = {name: _closure({source for reader, source in edges if reader == name}, edges) for name in constraints.statements}
-    components = {frozenset(b for b in reach[a] if a in reach[b]) for a in reach if a in reach[a]}
-    return sorted(components, key=lambda c: (len(c), sorted(c)))
+    edges = [(d.reader.name, d.source.name) for d in constraints.dependences]
+    components = map(frozenset, strongly_connected(list(constraints.statements), edges))
+    return sorted((c for c in components if len(c) > 1 or (*c, *c) in edges), key=lambda c: (len(c), sorted(c)))
 
 
 def _cycle(inside: list[Dependence]) -> tuple[list[Dependence] | None, str]:
     """The shortest walk along dependences from some point to itself, and the text of such a point; None if there is no short one."""
     leaving: dict[str, list[Dependence]] = {}
     for dependence in inside:
-        leaving.setdefault(dependence[0].name, []).append(dependence)
-    waiting: deque[tuple[list[Dependence], isl.Map]] = deque(([d], d[3]) for d in inside)
+        leaving.setdefault(dependence.reader.name, []).append(dependence)
+    waiting: deque[tuple[list[Dependence], isl.Map]] = deque(([d], d.relation) for d in inside)
     reaches: dict[tuple[str, str], isl.Map] = {}  # from one statement to another: the points that shorter walks reach
     for _ in range(_WALKS):
         if not waiting:
             break
         walk, relation = waiting.popleft()
-        start, end = walk[0][0], walk[-1][1]
+        start, end = walk[0].reader, walk[-1].source
         if start is end:
             looped = _onto_itself(relation)
             if not looped.is_empty():
@@ -437,7 +360,7 @@ def _cycle(inside: list[Dependence]) -> tuple[list[Dependence] | None, str]:
             continue
         reaches[start.name, end.name] = (relation if reached is None else reached.union(relation)).coalesce()
         for dependence in leaving.get(end.name, ()):
-            further = relation.apply_range(dependence[3])
+            further = relation.apply_range(dependence.relation)
             if not further.is_empty():
                 waiting.append(([*walk, dependence], further.coalesce()))
     return None, ""

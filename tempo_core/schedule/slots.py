@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import islpy as isl
-
 from tempo_core.schedule.polyhedral import Schedule
 from tempo_core.schedule.storage import Storage, fold
 from tempo_core.symbolic.expr import Expr, Symbol
-from tempo_core.symbolic.isl.sets import CONTEXT
+from tempo_core.symbolic.isl.sets import at_bounds
 
 
 def symbolic_slots(
@@ -24,7 +22,7 @@ def symbolic_slots(
     slots = {key: [Expr.of(n) for n in store.slots] for key, store in storage.items()}
     for bound in schedule.constraints.bounds if large else ():
         doubled = {**bounds, bound: 2 * bounds[bound]}
-        follows = not _fixed_parameters(least, doubled).is_empty()
+        follows = not at_bounds(least, doubled).is_empty()
         others = fold(schedule, doubled, large) if follows else storage
         for key in large:
             for k, step in enumerate(graph[key[0]].domain.steps):
@@ -35,10 +33,3 @@ def symbolic_slots(
                 share = bound.expr * each if not rest else bound.expr * more // bounds[bound]
                 slots[key][k] = slots[key][k] - more + share
     return {key: tuple(each) for key, each in slots.items()}
-
-
-def _fixed_parameters(assumptions: isl.Set, bounds: Mapping[Symbol, int]) -> isl.Set:
-    for k in range(assumptions.dim(isl.dim_type.param)):
-        symbol = Symbol(assumptions.get_dim_name(isl.dim_type.param, k))
-        assumptions = assumptions.fix_val(isl.dim_type.param, k, isl.Val(bounds[symbol], CONTEXT))
-    return assumptions

@@ -19,11 +19,11 @@ from typing import Any
 
 import islpy as isl
 
-from tempo_core.schedule.constraints import Read, Statement, is_statement, value_name
-from tempo_core.schedule.lifetimes import bounded_times, few_pieces
-from tempo_core.schedule.polyhedral import Row, Schedule
+from tempo_core.schedule.constraints import Read, is_statement
+from tempo_core.schedule.lifetimes import Lifetimes, fixes_point
+from tempo_core.schedule.polyhedral import Schedule
 from tempo_core.symbolic.domain import Point, Range
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.isl.sets import CONTEXT, fixed
 
 
@@ -85,17 +85,10 @@ def fold(
 
 
 class _Folding:
-    """Relations that all tensors share, with bounds as numbers."""
-
     def __init__(self, schedule: Schedule, bounds: Mapping[Symbol, int]):
         self.schedule, self.bounds, self.constraints = schedule, bounds, schedule.constraints
-        self.theta = {
-            name: fixed(theta.intersect_domain(self.constraints.statements[name].points), bounds)
-            for name, theta in schedule.theta.items()
-        }
-        self.reads: dict[tuple[int, int], list[Read]] = {}
-        for read in self.constraints.reads:
-            self.reads.setdefault((read.edge.source, read.edge.output), []).append(read)
+        self.lifetimes = Lifetimes(schedule, bounds)
+        self.reads = self.lifetimes.reads
 
     def run(self, only: Container[tuple[int, int]] | None = None) -> dict[tuple[int, int], Storage]:
         """The storage of all outputs, or only of some."""
@@ -162,8 +155,9 @@ class _Folding:
         """The slots of points that last and of all others; `has_others` if some of these are read later than at once."""
         ones = (1,) * len(lasting)
         strides = tuple(1 if part is None else part.stride for part in lasting)
-        counts = _fewest(_both_lasting(together, lasting).deltas(), strides)
-        rest = _fewest(_neither_lasting(together, lasting).deltas(), ones) if has_others else ones
+        points = _points(together, lasting)
+        counts = _fewest(together.intersect_domain(points).intersect_range(points).deltas(), strides)
+        rest = _fewest(together.subtract_domain(points).subtract_range(points).deltas(), ones) if has_others else ones
         slots = tuple(max(n, m) if part is None else n + m for n, m, part in zip(counts, rest, lasting, strict=True))
         return slots, tuple(part and replace(part, others=m) for part, m in zip(lasting, rest, strict=True))
 
@@ -231,51 +225,41 @@ class _Folding:
         steps = self.constraints.graph[read.edge.source].domain.steps
         if not read.edge.is_own_point(self.constraints.graph[read.edge.source].domain):
             return False
-        place = [read.reader.node.domain.steps.index(s) for s in steps]
         reader = self.schedule.rows[read.reader.name]
-        depths = {_shared_depth(self.schedule.rows[w.name], reader, place) for w in writers}
+        depths = {_shared_depth(self.schedule.rows[w.name], reader) for w in writers}
         if None in depths or len(depths) != 1:
             return False
         (depth,) = depths
-        return len(writers) == 1 or all(_fixes_point(self.schedule.rows[w.name], depth, len(steps)) for w in writers)
+        return len(writers) == 1 or all(fixes_point(self.schedule.rows[w.name], len(steps), depth) for w in writers)
 
     def _alive_together(self, node_id: int, reads: list[Read]) -> isl.Map:
         """All pairs (p, q) of points of a node such that q is written while p is alive; sometimes more pairs."""
-        writers = self.constraints.of_node[node_id]
-        times = None if few_pieces(writers, reads) else bounded_times(self.schedule, self.bounds, writers, reads)
-        writes, lasts = times or (self._write_times(writers), [self._read_times(read) for read in reads])
+        writes, lasts = self.lifetimes.times(node_id, reads)
         alive = functools.reduce(isl.Map.union, (last.lex_gt_map(writes) for last in lasts))
         return writes.lex_le_map(writes).intersect(alive)
 
-    def _write_times(self, writers: Sequence[Statement]) -> isl.Map:
-        name = value_name(writers[0].node.id)
-        each = (self.theta[writer.name].set_tuple_name(isl.dim_type.in_, name) for writer in writers)
-        return functools.reduce(isl.Map.union, each)
 
-    def _read_times(self, read: Read) -> isl.Map:
-        return fixed(read.relation, self.bounds).reverse().apply_range(self.theta[read.reader.name])
-
-
-def _in_order(times: Mapping[str, tuple[Row, ...]]) -> dict[str, tuple[Row, ...]]:
+def _in_order(times: Mapping[str, tuple[Expr, ...]]) -> dict[str, tuple[Expr, ...]]:
     """The times, with constants replaced by their ranks among those that they are compared with.
 
     Two times are compared up to the first entry in which they are different constants.
 
-    >>> _in_order({"a": (((1,), (), 0), ((0,), (), 7)), "b": (((1,), (), 0), ((0,), (), 9))})
-    {'a': (((1,), (), 0), ((0,), (), 0)), 'b': (((1,), (), 0), ((0,), (), 1))}
+    >>> t, number = Symbol("t", "T").expr, Expr.of
+    >>> _in_order({"a": (t, number(0), number(7)), "b": (t, number(0), number(9))})
+    {'a': (t, 0, 0), 'b': (t, 0, 1)}
     """
-    ordered: dict[str, list[Row]] = {name: [] for name in times}
+    ordered: dict[str, list[Expr]] = {name: [] for name in times}
     groups = [list(times)]  # statements whose times are not told apart by an earlier entry
     for entry in range(max(map(len, times.values()), default=0)):
         split: list[list[str]] = []
         for names in groups:
             rows = {name: times[name][entry] for name in names}
-            if any(any(row[0]) or any(row[1]) for row in rows.values()):
+            if any(not row.is_constant for row in rows.values()):
                 split.append(names)
             else:
-                for rank, constant in enumerate(sorted({row[2] for row in rows.values()})):
-                    split.append([name for name in names if rows[name][2] == constant])
-                    rows.update((name, (*rows[name][:2], rank)) for name in split[-1])
+                for rank, constant in enumerate(sorted({row.constant for row in rows.values()})):
+                    split.append([name for name in names if times[name][entry].constant == constant])
+                    rows.update(dict.fromkeys(split[-1], Expr.of(rank)))
             for name, row in rows.items():
                 ordered[name].append(row)
         groups = split
@@ -290,37 +274,16 @@ def _stride(points: isl.Set, k: int) -> int:
     return stride
 
 
-def _shared_depth(writer: tuple[Row, ...] | None, reader: tuple[Row, ...] | None, place: list[int]) -> int | None:
+def _shared_depth(writer: tuple[Expr, ...] | None, reader: tuple[Expr, ...] | None) -> int | None:
     """The entry up to which both times agree, if it only orders statements and the entries before it fix the point; else None."""
     if writer is None or reader is None:
         return None
-    for depth, (writer_row, reader_row) in enumerate(zip(writer, reader, strict=True)):
-        coefficients = [0] * len(reader_row[0])
-        for coefficient, k in zip(writer_row[0], place, strict=True):
-            coefficients[k] += coefficient
-        if (tuple(coefficients), *writer_row[1:]) != reader_row:
-            orders = not any(any(row[0]) for row in writer[depth:]) and not any(reader_row[0]) and writer_row[1] == reader_row[1]
-            return depth if orders and writer_row[2] < reader_row[2] else None
+    for depth, (write, read) in enumerate(zip(writer, reader, strict=True)):
+        later = read - write
+        if later.terms:
+            orders = later.is_constant and not any(row.steps for row in (*writer[depth:], read))
+            return depth if orders and write.constant < read.constant else None
     return None
-
-
-def _fixes_point(rows: tuple[Row, ...] | None, depth: int | None, rank: int) -> bool:
-    """Whether the first entries of a time fix every step, also at points that another statement computes."""
-    assert rows is not None
-    fixed_steps = [next(k for k, c in enumerate(row[0]) if c) for row in rows[:depth] if sum(map(bool, row[0])) == 1]
-    return set(fixed_steps) == set(range(rank))
-
-
-def _both_lasting(together: isl.Map, lasting: Sequence[Lasting | None]) -> isl.Map:
-    """The pairs of points of which both are lasting."""
-    points = _points(together, lasting)
-    return together.intersect_domain(points).intersect_range(points)
-
-
-def _neither_lasting(together: isl.Map, lasting: Sequence[Lasting | None]) -> isl.Map:
-    """The pairs of points of which none is lasting."""
-    points = _points(together, lasting)
-    return together.subtract_domain(points).subtract_range(points)
 
 
 def _points(together: isl.Map, lasting: Sequence[Lasting | None]) -> isl.Set:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Union
+from dataclasses import dataclass, replace
+from typing import Any, Union
 
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.names.naming import names
-from tempo_core.symbolic.condition import Bool
-from tempo_core.symbolic.domain import Index
+from tempo_core.symbolic.condition import TRUE, Bool
+from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 
 
@@ -58,7 +58,7 @@ class Dealloc:
 
     node: int
     output: int
-    point: tuple[Expr | Index, ...]
+    point: tuple[Expr | Range, ...]
 
 
 Leaf = Union[Execute, Dealloc]
@@ -70,33 +70,51 @@ def counter(name: str) -> Symbol:
     return Symbol(name, "")
 
 
+def as_block(item: Item) -> Block:
+    return item if isinstance(item, Block) else Block((item,))
+
+
+def guarded(condition: Bool, item: Item) -> Item:
+    """The item, where a condition holds."""
+    return item if condition is TRUE else If(condition, as_block(item))
+
+
+# -- walks ------------------------------------------------------------------------------------------------------------
+
+
+def parts(item: Item) -> tuple[Item, ...]:
+    """The items directly inside of an item, in program order."""
+    if isinstance(item, Block):
+        return item.children
+    if isinstance(item, If):
+        return (item.then,) if item.orelse is None else (item.then, item.orelse)
+    return (item.body,) if isinstance(item, Loop) else ()
+
+
+def changed(item: Item, change: Callable[[Item], Item]) -> Item:
+    """The item with a change to each of the items directly inside of it."""
+    if isinstance(item, Block):
+        return Block(tuple(map(change, item.children)))
+    if isinstance(item, If):
+        orelse = None if item.orelse is None else as_block(change(item.orelse))
+        return If(item.condition, as_block(change(item.then)), orelse)
+    return replace(item, body=as_block(change(item.body))) if isinstance(item, Loop) else item
+
+
 def walk(item: Item) -> Iterator[Item]:
     """An item and everything in it, in program order."""
     yield item
-    if isinstance(item, Block):
-        for child in item.children:
-            yield from walk(child)
-    elif isinstance(item, Loop):
-        yield from walk(item.body)
-    elif isinstance(item, If):
-        yield from walk(item.then)
-        if item.orelse is not None:
-            yield from walk(item.orelse)
+    for part in parts(item):
+        yield from walk(part)
 
 
 def with_loops(item: Item, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Execute, tuple[Loop, ...]]]:
     """The statements of an item, in program order, with the loops around each from the outside in."""
     if isinstance(item, Execute):
         yield item, loops
-    elif isinstance(item, Block):
-        for child in item.children:
-            yield from with_loops(child, loops)
-    elif isinstance(item, Loop):
-        yield from with_loops(item.body, (*loops, item))
-    elif isinstance(item, If):
-        yield from with_loops(item.then, loops)
-        if item.orelse is not None:
-            yield from with_loops(item.orelse, loops)
+    inner = (*loops, item) if isinstance(item, Loop) else loops
+    for part in parts(item):
+        yield from with_loops(part, inner)
 
 
 def flat(block: Block) -> Iterator[Item]:
@@ -110,56 +128,43 @@ def flat(block: Block) -> Iterator[Item]:
 
 def leaves(item: Item) -> Iterator[Leaf]:
     for inner in walk(item):
-        if isinstance(inner, (Execute, Dealloc)):
+        if not isinstance(inner, (Block, Loop, If)):
             yield inner
 
 
 def substitute(item: Item, values: Mapping[Symbol, IntoExpr]) -> Item:
-    """The item with counters replaced; conditions that become constant stay (`simplify.simplified` removes them)."""
-    if isinstance(item, Block):
-        return Block(tuple(substitute(c, values) for c in item.children))
+    """The item with counters replaced; conditions that become constant stay (`tidy.simplified` removes them)."""
+    item = changed(item, lambda part: substitute(part, values))
     if isinstance(item, Loop):
-        start, stop = item.start.substitute(values), item.stop.substitute(values)
-        return Loop(item.counter, start, stop, item.step, _block(substitute(item.body, values)))
+        return replace(item, start=item.start.substitute(values), stop=item.stop.substitute(values))
     if isinstance(item, If):
-        orelse = None if item.orelse is None else _block(substitute(item.orelse, values))
-        return If(item.condition.substitute(values), _block(substitute(item.then, values)), orelse)
-    point = tuple(p.substitute(values) for p in item.point)
-    if isinstance(item, Execute):
-        return Execute(item.node, item.branch, point)  # type: ignore[arg-type]
-    return type(item)(item.node, item.output, point)
-
-
-def _block(item: Item) -> Block:
-    return item if isinstance(item, Block) else Block((item,))
-
-
-def instances(
-    item: Item, visit: Callable[[Leaf, tuple[int | range, ...]], None], values: Mapping[Symbol, int] | None = None
-) -> None:
-    """Call `visit(leaf, point)` for all leaves in the order in which they run; ranges of a point are Python ranges."""
-    env = dict(values or {})
+        return replace(item, condition=item.condition.substitute(values))
     if isinstance(item, Block):
-        for child in item.children:
-            instances(child, visit, env)
-    elif isinstance(item, Loop):
+        return item
+    point: tuple[Any, ...] = tuple(part.substitute(values) for part in item.point)
+    return replace(item, point=point)
+
+
+def instances(item: Item, values: Mapping[Symbol, int] | None = None) -> Iterator[tuple[Leaf, tuple[int | range, ...]]]:
+    """All leaves with their points, in the order in which they run; ranges of a point are Python ranges."""
+    env = dict(values or {})
+    if isinstance(item, Loop):
         for value in range(item.start.evaluate(env), item.stop.evaluate(env), item.step):
-            instances(item.body, visit, {**env, item.counter: value})
+            yield from instances(item.body, {**env, item.counter: value})
     elif isinstance(item, If):
-        if item.condition.evaluate(env):
-            instances(item.then, visit, env)
-        elif item.orelse is not None:
-            instances(item.orelse, visit, env)
+        chosen = item.then if item.condition.evaluate(env) else item.orelse
+        yield from () if chosen is None else instances(chosen, env)
+    elif isinstance(item, Block):
+        for child in item.children:
+            yield from instances(child, env)
     else:
-        visit(item, tuple(_evaluated(p, env) for p in item.point))
+        yield item, tuple(_evaluated(part, env) for part in item.point)
 
 
-def _evaluated(part: Expr | Index, env: Mapping[Symbol, int]) -> int | range:
+def _evaluated(part: Expr | Range, env: Mapping[Symbol, int]) -> int | range:
     if isinstance(part, Expr):
         return part.evaluate(env)
-    start, stop = getattr(part, "start", None), getattr(part, "stop", None)
-    assert start is not None and stop is not None, f"the point of a statement holds expressions and ranges, not {part}"
-    return range(start.evaluate(env), stop.evaluate(env), part.stride)  # type: ignore[union-attr]
+    return range(part.start.evaluate(env), part.stop.evaluate(env), part.stride)
 
 
 # -- text -------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,85 +105,62 @@ class Comparison(Condition):
 
 
 @dataclass(frozen=True, repr=False)
-class Conjunction(Condition):
+class Connective(Condition):
+    """Conditions of which all must hold (`Conjunction`), or at least one (`Disjunction`)."""
+
     args: tuple[Bool, ...]
 
     @lazy
     def _hash(self) -> int:
-        return hash((True, self.args))
+        return hash((type(self).__name__, self.args))
 
     def __hash__(self) -> int:
         return self._hash
 
     @property
+    def all_hold(self) -> bool:
+        return isinstance(self, Conjunction)
+
+    def map(self, change: Callable[[Bool], Bool]) -> Bool:
+        """The condition with a change to each of its operands."""
+        return (conjunction if self.all_hold else disjunction)(*map(change, self.args))
+
+    def __invert__(self) -> Bool:
+        return self._negation
+
+    @lazy
+    def _negation(self) -> Bool:
+        return (disjunction if self.all_hold else conjunction)(*(~a for a in self.args))
+
+    @lazy
+    def symbols(self) -> frozenset[Symbol]:
+        return frozenset().union(*(a.symbols for a in self.args))
+
+    def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
+        return self.map(lambda a: a.substitute(values))
+
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> bool:
+        combine: Any = operator.and_ if self.all_hold else operator.or_
+        result: Any = self.all_hold
+        for a in self.args:
+            result = combine(a.evaluate(values, minimum, maximum), result)
+        return result
+
+    def __str__(self) -> str:
+        return self._text
+
+    @lazy
+    def _text(self) -> str:
+        return (" & " if self.all_hold else " | ").join(f"({a})" for a in self.args)
+
+
+class Conjunction(Connective):
+    @property
     def parts(self) -> tuple[Bool, ...]:
         return self.args
 
-    def __invert__(self) -> Bool:
-        return self._negation
 
-    @lazy
-    def _negation(self) -> Bool:
-        return disjunction(*(~a for a in self.args))
-
-    @lazy
-    def symbols(self) -> frozenset[Symbol]:
-        return frozenset().union(*(a.symbols for a in self.args))
-
-    def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
-        return conjunction(*(a.substitute(values) for a in self.args))
-
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> bool:
-        result: Any = True
-        for a in self.args:
-            result = a.evaluate(values, minimum, maximum) & result
-        return result
-
-    def __str__(self) -> str:
-        return self._text
-
-    @lazy
-    def _text(self) -> str:
-        return " & ".join(f"({a})" for a in self.args)
-
-
-@dataclass(frozen=True, repr=False)
-class Disjunction(Condition):
-    args: tuple[Bool, ...]
-
-    @lazy
-    def _hash(self) -> int:
-        return hash((False, self.args))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __invert__(self) -> Bool:
-        return self._negation
-
-    @lazy
-    def _negation(self) -> Bool:
-        return conjunction(*(~a for a in self.args))
-
-    @lazy
-    def symbols(self) -> frozenset[Symbol]:
-        return frozenset().union(*(a.symbols for a in self.args))
-
-    def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
-        return disjunction(*(a.substitute(values) for a in self.args))
-
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> bool:
-        result: Any = False
-        for a in self.args:
-            result = a.evaluate(values, minimum, maximum) | result
-        return result
-
-    def __str__(self) -> str:
-        return self._text
-
-    @lazy
-    def _text(self) -> str:
-        return " | ".join(f"({a})" for a in self.args)
+class Disjunction(Connective): ...
 
 
 def as_bool(value: object) -> Bool:
@@ -221,6 +199,24 @@ def limit_of(part: Bool, step: Symbol) -> tuple[str, Expr] | None:
     return "<=" if part.kind == ">=" and sign < 0 else part.kind, limit
 
 
+def facts_of(condition: Bool) -> list[Expr]:
+    """Expressions that are not negative where a condition holds."""
+    facts: list[Expr] = []
+    for part in condition.parts:
+        if isinstance(part, Comparison) and part.kind != "!=":
+            facts += [part.expr] if part.kind == ">=" else [part.expr, -part.expr]
+    return facts
+
+
+def comparisons_of(condition: Bool) -> Iterator[Comparison]:
+    """All comparisons in a condition."""
+    if isinstance(condition, Comparison):
+        yield condition
+    elif isinstance(condition, Connective):
+        for part in condition.args:
+            yield from comparisons_of(part)
+
+
 def equal(left: Expr, right: Expr) -> Bool:
     """`left == right`."""
     return TRUE if left.terms == right.terms else compare("==", left - right)
@@ -254,3 +250,37 @@ def conjunction(*args: Bool) -> Bool:
 
 def disjunction(*args: Bool) -> Bool:
     return _connect(Disjunction, FALSE, args)
+
+
+_Limits = dict[Expr, int]  # the limit c of each expression e without a constant: e + c >= 0
+
+
+def hull(condition: Bool) -> Bool:
+    """A conjunction of comparisons that the condition implies; the condition itself if it is one. It is not the least one.
+
+    >>> from tempo_core.symbolic.expr import Symbol
+    >>> t = Symbol("t", "T").expr
+    >>> hull(((t >= 3) & (t <= 5)) | (t == 9))
+    (t <= 9) & (t >= 3)
+    """
+    limits = _limits(condition)
+    return FALSE if limits is None else conjunction(*(at_least_zero(expr + limit) for expr, limit in limits.items()))
+
+
+def _limits(condition: Bool) -> _Limits | None:
+    """The limits of a hull; None for a condition that never holds."""
+    if isinstance(condition, Comparison):
+        return {fact - fact.constant: fact.constant for fact in facts_of(condition)}
+    if isinstance(condition, Conjunction):
+        both: _Limits = {}
+        for part in condition.args:
+            limits = _limits(part)
+            if limits is None:
+                return None
+            both.update((expr, min(limit, both.get(expr, limit))) for expr, limit in limits.items())
+        return both
+    if isinstance(condition, Disjunction):
+        each = [limits for limits in map(_limits, condition.args) if limits is not None]
+        shared = [expr for expr in each[0] if all(expr in limits for limits in each)] if each else []
+        return {expr: max(limits[expr] for limits in each) for expr in shared} if each else None
+    return None if condition is FALSE else {}

@@ -12,6 +12,7 @@ says whether the two are *structurally* equal: sets, dicts and tuples of express
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -67,37 +68,48 @@ class Symbol:
 
 
 @dataclass(frozen=True)
-class Minimum:
+class _Extremum:
     args: tuple[Expr, ...]
 
+    name: ClassVar[str]
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return self.args
+
     def __str__(self) -> str:
-        return f"min({', '.join(map(str, self.args))})"
+        return f"{self.name}({', '.join(map(str, self.args))})"
+
+
+class Minimum(_Extremum):
+    name = "min"
+
+
+class Maximum(_Extremum):
+    name = "max"
 
 
 @dataclass(frozen=True)
-class Maximum:
-    args: tuple[Expr, ...]
-
-    def __str__(self) -> str:
-        return f"max({', '.join(map(str, self.args))})"
-
-
-@dataclass(frozen=True)
-class FloorDivide:
+class _Division:
     numerator: Expr
     denominator: Expr
 
-    def __str__(self) -> str:
-        return f"{_wrapped(self.numerator)}//{_wrapped(self.denominator)}"
+    sign: ClassVar[str]
 
-
-@dataclass(frozen=True)
-class Modulo:
-    numerator: Expr
-    denominator: Expr
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return self.numerator, self.denominator
 
     def __str__(self) -> str:
-        return f"{_wrapped(self.numerator)}%{_wrapped(self.denominator)}"
+        return f"{_wrapped(self.numerator)}{self.sign}{_wrapped(self.denominator)}"
+
+
+class FloorDivide(_Division):
+    sign = "//"
+
+
+class Modulo(_Division):
+    sign = "%"
 
 
 Bounds = dict[Symbol, int]  # a number for each bound
@@ -203,26 +215,21 @@ def _number(value: int) -> Expr:
     return Expr((((), value),)) if value else Expr(())
 
 
-@functools.lru_cache(maxsize=65536)
-def _sum(left: Expr, right: Expr) -> Expr:
+def _added(left: Expr, right: Expr, sign: int = 1) -> Expr:
     if not right.terms:
         return left
     total = dict(left.terms)
     for monomial, coefficient in right.terms:
-        total[monomial] = total.get(monomial, 0) + coefficient
+        total[monomial] = total.get(monomial, 0) + sign * coefficient
     return Expr.of_terms(total)
 
 
 def _subtracted(left: Expr, right: Expr) -> Expr:
     """The difference, computed anew: a lookup may compare expressions, and that takes their difference."""
-    if not right.terms:
-        return left
-    total = dict(left.terms)
-    for monomial, coefficient in right.terms:
-        total[monomial] = total.get(monomial, 0) - coefficient
-    return Expr.of_terms(total)
+    return _added(left, right, -1)
 
 
+_sum = functools.lru_cache(maxsize=65536)(_added)
 _difference = functools.lru_cache(maxsize=65536)(_subtracted)
 
 
@@ -269,14 +276,6 @@ def _remainder(numerator: Expr, divisor: Expr) -> Expr:
         raise DivisionError(f"`({numerator}) % {divisor}`: the modulus must be positive")
     reduced = Expr.of_terms({m: c % divisor.constant for m, c in numerator.terms})
     return reduced if reduced.is_constant else Expr.of_atom(Modulo(reduced, divisor))
-
-
-def _at_least(left: Expr, right: Expr) -> Bool:
-    return Expr._compare(">=", _difference(left, right))
-
-
-def _above(left: Expr, right: Expr) -> Bool:
-    return Expr._compare(">=", _difference(left, right) - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -366,11 +365,7 @@ class Expr:
     def symbols(self) -> frozenset[Symbol]:
         symbols: set[Symbol] = set()
         for atom in self.atoms:
-            if isinstance(atom, Symbol):
-                symbols.add(atom)
-            else:
-                for part in _parts(atom):
-                    symbols |= part.symbols
+            symbols |= {atom} if isinstance(atom, Symbol) else set().union(*(part.symbols for part in atom.parts))
         return frozenset(symbols)
 
     @lazy
@@ -420,18 +415,11 @@ class Expr:
         """This expression with all symbols replaced at once (not one after the other)."""
         if not any(s in values for s in self.symbols):
             return self
-        return self._fold(
-            lambda symbol: Expr.of(values[symbol]) if symbol in values else symbol.expr,
-            minimum,
-            maximum,
-            lambda a, b: a // b,
-            lambda a, b: a % b,
-            Expr.of,
-        )
+        return self._fold(lambda symbol: Expr.of(values[symbol]) if symbol in values else symbol.expr)
 
     def without_modulo(self) -> Expr:
         """The same expression with `a - a // n * n` in place of `a % n`."""
-        return self._fold(lambda symbol: symbol.expr, minimum, maximum, lambda a, b: a // b, lambda a, b: a - a // b * b, Expr.of)
+        return self._fold(lambda symbol: symbol.expr, modulo=lambda a, b: a - a // b * b)
 
     def is_by_blocks(self, step: Symbol, size: Expr) -> bool:
         """Whether the expression mentions a step only in `step // size`, so that it is the same at all points of a block."""
@@ -440,7 +428,8 @@ class Expr:
         atoms = self.without_modulo().atoms
         division = FloorDivide(step.expr, size)
         return step not in atoms and all(
-            atom == division or all(part.is_by_blocks(step, size) for part in _parts(atom)) for atom in atoms
+            isinstance(atom, Symbol) or atom == division or all(part.is_by_blocks(step, size) for part in atom.parts)
+            for atom in atoms
         )
 
     def evaluate(
@@ -453,17 +442,12 @@ class Expr:
         atom = self.single_atom
         if isinstance(atom, Symbol):
             return values[atom]
-        return self._fold(
-            lambda symbol: values[symbol],
-            lambda *args: _reduce(minimum, args),
-            lambda *args: _reduce(maximum, args),
-            lambda a, b: a // b,
-            lambda a, b: a % b,
-            lambda number: number,
-        )
+        low, high = (lambda *args, join=join: functools.reduce(join, args) for join in (minimum, maximum))
+        return self._fold(lambda symbol: values[symbol], low, high, of_int=int)
 
-    def _fold(self, of_symbol: Any, low: Any, high: Any, divide: Any, modulo: Any, of_int: Any) -> Any:
-        """Rebuild the value bottom-up with the given operations."""
+    def _fold(self, of_symbol: Any, low: Any = None, high: Any = None, modulo: Any = operator.mod, of_int: Any = None) -> Any:
+        """Rebuild the value bottom-up with the given operations. By default it is an expression again."""
+        low, high, of_int = low or minimum, high or maximum, of_int or Expr.of
 
         def of_expr(expression: Expr) -> Any:
             total: Any = None
@@ -483,12 +467,12 @@ class Expr:
         def of_atom(atom: Atom) -> Any:
             if isinstance(atom, Symbol):
                 return of_symbol(atom)
-            parts = [of_expr(part) for part in _parts(atom)]
+            parts = [of_expr(part) for part in atom.parts]
             if isinstance(atom, Minimum):
                 return low(*parts)
             if isinstance(atom, Maximum):
                 return high(*parts)
-            return divide(*parts) if isinstance(atom, FloorDivide) else modulo(*parts)
+            return operator.floordiv(*parts) if isinstance(atom, FloorDivide) else modulo(*parts)
 
         return of_expr(self)
 
@@ -551,7 +535,7 @@ class Expr:
 
     def __pow__(self, other: int) -> Expr:
         if isinstance(other, int) and not isinstance(other, bool) and other >= 0:
-            return _reduce(lambda a, b: a * b, (Expr.of(1), *([self] * other)))
+            return math.prod([self] * other, start=Expr.of(1))
         return self._through_tensor(other, operator.pow)
 
     def __rpow__(self, other: object) -> Any:
@@ -578,19 +562,19 @@ class Expr:
 
     @_operator(operator.ge)
     def __ge__(self, other: Expr) -> Bool:
-        return _at_least(self, other)
+        return Expr._compare(">=", _difference(self, other))
 
     @_operator(operator.le)
     def __le__(self, other: Expr) -> Bool:
-        return _at_least(other, self)
+        return Expr._compare(">=", _difference(other, self))
 
     @_operator(operator.gt)
     def __gt__(self, other: Expr) -> Bool:
-        return _above(self, other)
+        return Expr._compare(">=", _difference(self, other) - 1)
 
     @_operator(operator.lt)
     def __lt__(self, other: Expr) -> Bool:
-        return _above(other, self)
+        return Expr._compare(">=", _difference(other, self) - 1)
 
     def __hash__(self) -> int:
         return self._hash
@@ -637,25 +621,10 @@ def _factor_text(atom: Atom) -> str:
     return f"({atom})" if isinstance(atom, (FloorDivide, Modulo)) else str(atom)
 
 
-def _parts(atom: Atom) -> tuple[Expr, ...]:
-    if isinstance(atom, (Minimum, Maximum)):
-        return atom.args
-    if isinstance(atom, (FloorDivide, Modulo)):
-        return atom.numerator, atom.denominator
-    return ()
-
-
 def _is_integer(value: object) -> bool:
     return isinstance(value, Expr) or (
         hasattr(value, "__index__") and not isinstance(value, bool) and not hasattr(value, "dtype")
     )
-
-
-def _reduce(operation: Callable[[Any, Any], Any], values: Any) -> Any:
-    total, *rest = values
-    for value in rest:
-        total = operation(total, value)
-    return total
 
 
 def _extremum(kind: type[Minimum] | type[Maximum], sign: int, values: tuple[IntoExpr, ...]) -> Expr:

@@ -30,10 +30,7 @@ def products(expr: Expr, coupled: Iterable[frozenset[Symbol]] = ()) -> tuple[lis
     ([Product(factor=B, expr=t - max(t - 3, 0) + 1)], 7)
     """
     expr = factored(expr)
-    step_groups: Groups[Symbol] = Groups()
-    for steps in (*coupled, *(_steps(monomial) for monomial, _ in expr.terms)):
-        for step in steps:
-            step_groups.join(step, min(steps, key=str))
+    step_groups = groups_of((*coupled, *(_steps(monomial) for monomial, _ in expr.terms)))
     rest_terms: dict[Monomial, int] = {}
     terms_by_product: dict[tuple[Monomial, Symbol], dict[Monomial, int]] = {}  # by the bounds and a representative of the steps
     for monomial, coefficient in expr.terms:
@@ -60,6 +57,15 @@ def products(expr: Expr, coupled: Iterable[frozenset[Symbol]] = ()) -> tuple[lis
     return parts, rest
 
 
+def groups_of(coupled: Iterable[frozenset[Symbol]]) -> Groups[Symbol]:
+    """The steps in groups that vary independently of each other."""
+    groups: Groups[Symbol] = Groups()
+    for steps in coupled:
+        for step in steps:
+            groups.join(step, min(steps, key=str))
+    return groups
+
+
 def _steps(monomial: Monomial) -> frozenset[Symbol]:
     return frozenset().union(*(Expr.of_atom(atom).steps for atom, _ in monomial))
 
@@ -79,10 +85,7 @@ def _quotient(expr: Expr, factor: Expr) -> Expr:
 
 def _divided(monomial: Monomial, coefficient: int, by: Monomial, divisor: int) -> list[Monomial]:
     """The quotient of two terms, where it is a number or a single bound."""
-    powers = dict(monomial)
-    for atom, power in by:
-        powers[atom] = powers.get(atom, 0) - power
-    factors = tuple((atom, power) for atom, power in powers.items() if power)
+    factors = _without(monomial, by)
     fits = coefficient % divisor == 0 and sum(power for _, power in factors) <= 1 and all(power > 0 for _, power in factors)
     return [factors] if fits else []
 
@@ -138,7 +141,8 @@ def _is_positive(atom: Atom) -> bool:
 
 
 def _without(monomial: Monomial, factor: Monomial) -> Monomial:
+    """A monomial divided by another one; powers may be negative."""
     powers = dict(monomial)
     for atom, power in factor:
-        powers[atom] -= power
+        powers[atom] = powers.get(atom, 0) - power
     return tuple((atom, power) for atom, power in powers.items() if power)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, at_least_zero, conjunction
 from tempo_core.symbolic.domain import Index, Point
@@ -47,7 +47,7 @@ def distribute(expression: Expr) -> list[list[Expr]] | None:
 
 def _taken_out(atom: Minimum | Maximum, expression: Expr) -> tuple[int, Expr]:
     """The number that `atom` is multiplied by in a sum, and the sum without this term."""
-    factor = sum((c for m, c in expression.terms if m == ((atom, 1),)), 0)
+    factor = expression.coefficient(atom)
     return factor, expression - Expr.of_atom(atom) * factor
 
 
@@ -87,16 +87,6 @@ class _Proof:
         return any(self.of(rest * 2 + (a + b) * factor) for a, b in itertools.combinations(atom.args, 2))
 
 
-def least_of(limits: Iterable[Expr]) -> Expr:
-    """The minimum of some expressions, without those that another one is never above."""
-    kept: list[Expr] = []
-    for limit in limits:
-        if any(provably_nonnegative(limit - other) for other in kept):
-            continue
-        kept = [other for other in kept if not provably_nonnegative(other - limit)] + [limit]
-    return minimum(*kept)
-
-
 def _nonnegative_polynomial(expression: Expr) -> bool:
     for atom in expression.atoms:  # n//d * c and n%d are at most n, for c <= d and n >= 0: t - t//2 is not negative
         if isinstance(atom, (FloorDivide, Modulo)) and atom.denominator.is_constant:
@@ -108,7 +98,7 @@ def _nonnegative_polynomial(expression: Expr) -> bool:
                     return True
     lowest = expression
     for atom in expression.atoms:
-        coefficient = sum((c for m, c in lowest.terms if m == ((atom, 1),)), 0)
+        coefficient = lowest.coefficient(atom)
         if isinstance(atom, Symbol) and atom.is_step:
             if coefficient < 0:  # the step's greatest value is its bound - 1
                 lowest = lowest - atom.expr * coefficient + (atom.bound_expr - 1) * coefficient
@@ -150,11 +140,11 @@ def within(index: Index, step: Symbol) -> Bool:
     return unless_obvious(conjunction(*ends))
 
 
-def extreme(values: list[Expr], sign: int) -> Expr:
+def extreme(values: Iterable[Expr], sign: int, is_nonnegative: Callable[[Expr], bool] = provably_nonnegative) -> Expr:
     """The greatest (sign 1) or least (sign -1) of some values, without those that another one surely reaches."""
     kept: list[Expr] = []
     for value in dict.fromkeys(values):
-        if any(provably_nonnegative((other - value) * sign) for other in kept):
+        if any(is_nonnegative((other - value) * sign) for other in kept):
             continue
-        kept = [other for other in kept if not provably_nonnegative((value - other) * sign)] + [value]
+        kept = [other for other in kept if not is_nonnegative((value - other) * sign)] + [value]
     return kept[0] if len(kept) == 1 else (maximum if sign > 0 else minimum)(*kept)

@@ -15,13 +15,10 @@ def assert_counted_as_run(program: tp.Program[Any]) -> None:
     """Executions, statement by statement: exact, or at least as many as there are where the costs say that they are a bound."""
     runs: Counter[str] = Counter()
     labels = names(program.graph)
-
-    def visit(leaf: Any, _: Any) -> None:
+    greatest = {chosen_value(step): program.scheduled.bounds[step.bound_symbol] - 1 for step in program.graph.chosen}
+    for leaf, _ in instances(program.scheduled.root, greatest):
         if isinstance(leaf, Execute):
             runs[labels[leaf.node] + ("" if leaf.branch is None else f"|{leaf.branch}")] += 1
-
-    greatest = {chosen_value(step): program.scheduled.bounds[step.bound_symbol] - 1 for step in program.graph.chosen}
-    instances(program.scheduled.root, visit, greatest)
     cost = program.cost()
     counted: Counter[str] = Counter()  # statements may share a name: two outputs of one tensor
     inexact = {statement.name for statement in cost.by_statement if not statement.is_exact}

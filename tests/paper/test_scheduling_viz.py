@@ -82,9 +82,9 @@ def test_the_store_folds_to_the_window():
 
 def test_an_x_is_freed_by_its_last_reader():
     """Deallocation is scheduled through the inverse: y[max(t - 2, 0)], ..., y[t] read x[t], which is freed after y[t]."""
-    program, order = compiled(8), []
+    program = compiled(8)
     name = {node.id: node.name for node in program.graph}
-    instances(program.scheduled.root, lambda leaf, point: order.append((type(leaf), name[leaf.node], *point)))
+    order = [(type(leaf), name[leaf.node], *point) for leaf, point in instances(program.scheduled.root)]
     for t in range(8):
         freed, last_read = order.index((Dealloc, "x", t)), order.index((Execute, "y", t))
         assert last_read < freed

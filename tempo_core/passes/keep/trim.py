@@ -94,7 +94,7 @@ def _before_last(graph: Graph, step: Symbol, intervals: Mapping[int, Interval]) 
         if (step.bound_expr - interval.last).is_constant and provably_nonnegative(step.bound_expr - 2 - interval.last):
             unneeded.add(node_id)
         elif not _implies(node.domain.condition, before_last) and not _implies(node.domain.condition, step.expr - 1 >= 0):
-            # What begins at the second point runs in a rotated loop, without a copy (`schedule/rotate.py`).
+            # What begins at the second point runs in a rotated loop, without a copy (`schedule/loop_parts.py`).
             left += copy_weight(node.op)
     if 4 * left > sum(copy_weight(graph[n].op) for n in unneeded):
         return {}

@@ -8,8 +8,8 @@ from typing import Any, Union
 
 from tempo_core.ir.graph import Key
 from tempo_core.schedule import Execute, leaves
-from tempo_core.schedule.tidy import Limits, as_block, simplified
-from tempo_core.schedule.tree import Item, substitute
+from tempo_core.schedule.tidy import Limits, simplified
+from tempo_core.schedule.tree import Item, as_block, substitute
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, Symbol
 

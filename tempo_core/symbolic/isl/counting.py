@@ -18,7 +18,8 @@ from fractions import Fraction
 import islpy as isl
 
 from tempo_core.symbolic.expr import Atom, Expr, IntoExpr, Maximum, Minimum, Modulo, Symbol
-from tempo_core.symbolic.isl.sets import CONTEXT
+from tempo_core.symbolic.isl.sets import CONTEXT, at_bounds
+from tempo_core.symbolic.isl.translate import affine_expression
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def summed(points: isl.Set, steps: Sequence[Symbol], each: IntoExpr, bounds: Map
 def _over(part: isl.BasicSet, counters: Sequence[Symbol], each: Count, bounds: Mapping[Symbol, int]) -> Count:
     """The sum of a polynomial over a basic set, along the last counter first."""
     part = part.detect_equalities().remove_redundancies()
-    if part.is_empty() or _at(part, bounds).is_empty():
+    if part.is_empty() or at_bounds(part, bounds).is_empty():
         return Count(Expr.of(0))
     if not counters:
         return each
@@ -77,10 +78,10 @@ def _over(part: isl.BasicSet, counters: Sequence[Symbol], each: Count, bounds: M
             region = part
             for other in lows:
                 if other is not low:
-                    region = region.add_constraint(_at_least(low, other, part, counters, lows.index(other) < lows.index(low)))
+                    region = region.add_constraint(low.at_least(other, lows.index(other) < lows.index(low)))
             for other in highs:
                 if other is not high:
-                    region = region.add_constraint(_at_least(other, high, part, counters, highs.index(other) < highs.index(high)))
+                    region = region.add_constraint(other.at_least(high, highs.index(other) < highs.index(high)))
             inner = _along(each, counter, low, high, stride)
             total += _over(region.project_out(isl.dim_type.set, k, 1), counters[:-1], inner, bounds)
     return total
@@ -88,50 +89,38 @@ def _over(part: isl.BasicSet, counters: Sequence[Symbol], each: Count, bounds: M
 
 @dataclass(frozen=True)
 class _Limit:
-    """A limit `expr / factor` of a counter, as an expression of the counters before it and the bounds."""
+    """A limit `expr / factor` of a counter, as an expression of the counters before it and the bounds. `affine` is `expr` for isl."""
 
     expr: Expr
     factor: int
+    affine: isl.Aff
+
+    def at_least(self, other: _Limit, strictly: bool) -> isl.Constraint:
+        """That this limit is at least another one, or greater."""
+        ours, others = (a.affine.scale_val(isl.Val(b.factor, CONTEXT)) for a, b in ((self, other), (other, self)))
+        return isl.Constraint.inequality_from_aff(ours.sub(others).add_constant_val(isl.Val(-int(strictly), CONTEXT)))
 
 
 def _limits(part: isl.BasicSet, counters: Sequence[Symbol]) -> tuple[list[_Limit], list[_Limit]]:
     """The lower and the upper limits of the last counter."""
     lows: list[_Limit] = []
     highs: list[_Limit] = []
+    bounds = [Symbol(part.get_dim_name(isl.dim_type.param, k)) for k in range(part.dim(isl.dim_type.param))]
     for constraint in part.get_constraints():
-        factor = _coefficient(constraint, isl.dim_type.set, len(counters) - 1)
+        affine, last = constraint.get_aff(), len(counters) - 1
+        factor = affine.get_coefficient_val(isl.dim_type.in_, last).to_python()
         if not factor:
             continue
-        rest = Expr.of(constraint.get_constant_val().to_python())
-        for j, other in enumerate(counters[:-1]):
-            rest = rest + other.expr * _coefficient(constraint, isl.dim_type.set, j)
-        for j in range(part.dim(isl.dim_type.param)):
-            name = part.get_dim_name(isl.dim_type.param, j)
-            rest = rest + Symbol(name).expr * _coefficient(constraint, isl.dim_type.param, j)
-        limit = _Limit(rest * (-1 if factor > 0 else 1), abs(factor))  # factor * x + rest >= 0
+        rest = affine.set_coefficient_val(isl.dim_type.in_, last, isl.Val(0, CONTEXT))  # factor * x + rest >= 0
+        rest = rest.neg() if factor > 0 else rest
+        expr = affine_expression(rest, counters, bounds)
+        assert expr is not None, "the divisions are left out"
+        limit = _Limit(expr, abs(factor), rest)
         if constraint.is_equality():
             return [limit], [limit]
         (lows if factor > 0 else highs).append(limit)
     assert lows and highs, f"the points of a statement have limits: {part}"
     return lows, highs
-
-
-def _coefficient(constraint: isl.Constraint, kind: isl.dim_type, position: int) -> int:
-    value: int = constraint.get_coefficient_val(kind, position).to_python()
-    return value
-
-
-def _at_least(a: _Limit, b: _Limit, part: isl.BasicSet, counters: Sequence[Symbol], strictly: bool) -> isl.Constraint:
-    """`a >= b` as a constraint of a set, or `a > b`."""
-    difference = a.expr * b.factor - b.expr * a.factor - int(strictly)
-    constraint = isl.Constraint.inequality_alloc(isl.LocalSpace.from_space(part.get_space()))
-    constraint = constraint.set_constant_val(isl.Val(difference.constant, CONTEXT))
-    for j, counter in enumerate(counters[:-1]):
-        constraint = constraint.set_coefficient_val(isl.dim_type.set, j, isl.Val(difference.coefficient(counter), CONTEXT))
-    for j in range(part.dim(isl.dim_type.param)):
-        symbol = Symbol(part.get_dim_name(isl.dim_type.param, j))
-        constraint = constraint.set_coefficient_val(isl.dim_type.param, j, isl.Val(difference.coefficient(symbol), CONTEXT))
-    return constraint
 
 
 def _along(each: Count, counter: Symbol, low: _Limit, high: _Limit, stride: int) -> Count:
@@ -151,7 +140,7 @@ def _along(each: Count, counter: Symbol, low: _Limit, high: _Limit, stride: int)
     for power, coefficient in powers.items():
         added, subtracted = coefficient.by_sign()
         for part, limit in ((added, high), (-subtracted, low)):
-            numerator = numerator + part * _product([limit.expr] * power) * (denominator // limit.factor**power)
+            numerator = numerator + part * limit.expr**power * (denominator // limit.factor**power)
     span = high.expr * low.factor - low.expr * high.factor
     between = low.factor * high.factor * stride
     return Count(numerator * (span + between), denominator * between * each.denominator, is_exact=False)
@@ -166,12 +155,8 @@ def _powers(power: int, stop: Expr) -> Count:
     denominator = math.lcm(*(f.denominator for f in factors))
     numerator = Expr.of(0)
     for j, factor in enumerate(factors):
-        numerator = numerator + _product([stop] * (power + 1 - j)) * int(factor * denominator)
+        numerator = numerator + stop ** (power + 1 - j) * int(factor * denominator)
     return Count(numerator, denominator)
-
-
-def _product(factors: Sequence[Expr]) -> Expr:
-    return functools.reduce(operator.mul, factors, Expr.of(1))
 
 
 def _by_power(polynomial: Expr, counter: Symbol) -> dict[int, Expr]:
@@ -213,14 +198,6 @@ def replaced(term: Expr, atom: Atom, value: Expr) -> Expr:
     for monomial, coefficient in term.terms:
         part = Expr.of(coefficient)
         for factor, power in monomial:
-            part = part * _product([value if factor == atom else Expr.of_atom(factor)] * power)
+            part = part * (value if factor == atom else Expr.of_atom(factor)) ** power
         total = total + part
     return total
-
-
-def _at(part: isl.BasicSet, bounds: Mapping[Symbol, int]) -> isl.BasicSet:
-    """The points for these bounds."""
-    for k in range(part.dim(isl.dim_type.param)):
-        symbol = Symbol(part.get_dim_name(isl.dim_type.param, k))
-        part = part.fix_val(isl.dim_type.param, k, isl.Val(bounds[symbol], CONTEXT))
-    return part

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tempo_core.errors import GradientError, NonAffineError
-from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, Conjunction, Disjunction
+from tempo_core.symbolic.condition import FALSE, TRUE, Bool, comparisons_of
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, index_steps, is_own_point
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, maximum, minimum
 from tempo_core.symbolic.isl.sets import CONTEXT, Frame, bounds_of, dependence, domain_set
@@ -134,22 +134,14 @@ def _reversed(readers: isl.Map, reader_domain: Domain, index: tuple[Index, ...],
 def _strides(condition: Bool, *index: Index) -> set[int]:
     """Possible distances between readers of one point: the strides of slices, and the divisors in indices and conditions."""
     strides = {i.stride for i in index if isinstance(i, Range)}
-    waiting: list[Bool | Expr] = [condition]
-    for i in index:
-        waiting += [i.expr] if isinstance(i, Point) else [i.start, i.stop]
+    waiting = [comparison.expr for comparison in comparisons_of(condition)]
+    waiting += (part for i in index for part in ((i.expr,) if isinstance(i, Point) else (i.start, i.stop)))
     while waiting:
-        part = waiting.pop()
-        if isinstance(part, (Conjunction, Disjunction)):
-            waiting += part.args
-        elif isinstance(part, Comparison):
-            waiting.append(part.expr)
-        elif isinstance(part, Expr):
-            for atom in part.atoms:
-                if isinstance(atom, (Minimum, Maximum)):
-                    waiting += atom.args
-                elif isinstance(atom, (FloorDivide, Modulo)):
-                    waiting.append(atom.numerator)
-                    strides |= {atom.denominator.constant} if atom.denominator.is_constant else set()
+        for atom in waiting.pop().atoms:
+            if not isinstance(atom, Symbol):
+                waiting += atom.parts
+            if isinstance(atom, (FloorDivide, Modulo)) and atom.denominator.is_constant:
+                strides.add(atom.denominator.constant)
     return strides
 
 

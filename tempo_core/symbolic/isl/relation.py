@@ -15,11 +15,10 @@ from tempo_core.errors import NonAffineError
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Range
 from tempo_core.symbolic.expr import Atom, Expr, Maximum, Minimum, Modulo, Symbol, maximum, minimum
-from tempo_core.symbolic.factor import Product, products
-from tempo_core.symbolic.groups import Groups
+from tempo_core.symbolic.factor import Product, groups_of, products
 from tempo_core.symbolic.isl.sets import AFFINE_HINT, CONTEXT, Frame, bounds_of, dependence, domain_set
 from tempo_core.symbolic.isl.translate import single_expression, symbols_by_name
-from tempo_core.symbolic.proof import distribute, least_of, provably_nonnegative
+from tempo_core.symbolic.proof import distribute, extreme, provably_nonnegative
 
 _OPERATIONS = 300_000  # isl's limit in the search for one maximum: a tenth of a second
 _SMALL = ((2, 5), (2, None), (1, None))  # (least, greatest) bounds of samples, the most readable samples first
@@ -58,10 +57,7 @@ def maximum_over(expr: Expr, domain: Domain) -> Expr:
 
 def _connected(parts: Sequence[Product], coupled: Sequence[frozenset[Symbol]]) -> list[list[Product]]:
     """Products in groups. The steps of different groups vary independently, so the maxima of the groups add up."""
-    step_groups: Groups[Symbol] = Groups()
-    for steps in (*coupled, *(part.expr.steps for part in parts)):
-        for step in steps:
-            step_groups.join(step, min(steps, key=str))
+    step_groups = groups_of((*coupled, *(part.expr.steps for part in parts)))
     groups: dict[Symbol, list[Product]] = {}
     for part in parts:
         groups.setdefault(step_groups.of(min(part.expr.steps, key=str)), []).append(part)
@@ -136,7 +132,7 @@ def _maximum_by_parts(expr: Expr, domain: Domain) -> Expr:
     rows = distribute(expr)
     if rows is None or rows == [[expr]]:
         return _interval(expr, lambda part: (minimum_over(part, domain), maximum_over(part, domain)))[1]
-    return least_of(maximum(*(maximum_over(entry, domain) for entry in row)) for row in rows)
+    return extreme((maximum(*(maximum_over(entry, domain) for entry in row)) for row in rows), -1)
 
 
 def _upper_bound(expr: Expr) -> Expr:
@@ -144,7 +140,7 @@ def _upper_bound(expr: Expr) -> Expr:
     rows = distribute(expr)
     if rows is None:
         return _interval(expr)[1]
-    return least_of(maximum(*(_interval(entry)[1] for entry in row)) for row in rows)
+    return extreme((maximum(*(_interval(entry)[1] for entry in row)) for row in rows), -1)
 
 
 Limits = Callable[[Expr], tuple[Expr, Expr]]

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar, cast
 import islpy as isl
 
 from tempo_core.errors import NonAffineError
-from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, Disjunction, Truth
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Connective, Truth
 from tempo_core.symbolic.domain import Domain, Index, Point
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
 
@@ -91,19 +91,12 @@ class Frame:
 
     def box(self) -> isl.Set:
         """All points with `0 <= step < bound`, where every bound is at least 1."""
-        basic = isl.BasicSet.universe(self.space)
-        one = isl.Val(1, CONTEXT)
-        for symbol, (kind, position) in self._position.items():
-            at_least = isl.Constraint.inequality_alloc(self._local).set_coefficient_val(kind, position, one)
-            if not symbol.is_step:
-                basic = basic.add_constraint(at_least.set_constant_val(isl.Val(-1, CONTEXT)))
-                continue
-            basic = basic.add_constraint(at_least)
-            if symbol.bound:
-                below = isl.Constraint.inequality_alloc(self._local).set_coefficient_val(kind, position, isl.Val(-1, CONTEXT))
-                below = below.set_coefficient_val(*self._position[Symbol(symbol.bound)], one)
-                basic = basic.add_constraint(below.set_constant_val(isl.Val(-1, CONTEXT)))
-        return isl.Set.from_basic_set(basic)
+        limits: list[Expr] = []
+        for symbol in self._position:
+            limits.append(symbol.expr if symbol.is_step else symbol.expr - 1)
+            limits += [symbol.bound_expr - 1 - symbol.expr] if symbol.bound else []
+        each = (self.expression(limit).nonneg_set() for limit in limits)
+        return functools.reduce(isl.Set.intersect, each, isl.Set.universe(self.space))
 
 
 @functools.lru_cache(maxsize=4096)  # conditions of branches have parts in common
@@ -113,8 +106,8 @@ def _where(frame: Frame, condition: Bool) -> isl.Set:
     if isinstance(condition, Comparison):
         value = frame.expression(condition.expr)
         return {">=": value.nonneg_set, "==": value.zero_set, "!=": value.non_zero_set}[condition.kind]()
-    if isinstance(condition, (Conjunction, Disjunction)):
-        combine = _both if isinstance(condition, Conjunction) else isl.Set.union
+    if isinstance(condition, Connective):
+        combine = _both if condition.all_hold else isl.Set.union
         return functools.reduce(combine, (_where(frame, part) for part in condition.args))
     raise AssertionError(f"unknown condition {condition!r}")
 
@@ -224,16 +217,20 @@ def _conjuncts(limit: Expr, kind: type[Minimum] | type[Maximum]) -> tuple[Expr, 
     return (limit,)
 
 
-S = TypeVar("S", isl.Map, isl.Set)
+S = TypeVar("S", isl.Map, isl.Set, isl.BasicSet)
+
+
+def at_bounds(relation: S, bounds: Mapping[Symbol, int]) -> S:
+    """The part of a relation or set for these bounds."""
+    for k in range(relation.dim(isl.dim_type.param)):
+        bound = Symbol(relation.get_dim_name(isl.dim_type.param, k))
+        relation = relation.fix_val(isl.dim_type.param, k, isl.Val(bounds[bound], CONTEXT))
+    return relation
 
 
 def fixed(relation: S, bounds: Mapping[Symbol, int]) -> S:
     """A relation or set with its parameters replaced by numbers."""
-    values = {symbol.name: value for symbol, value in bounds.items()}
-    for k in range(relation.dim(isl.dim_type.param)):
-        name = relation.get_dim_name(isl.dim_type.param, k)
-        relation = relation.fix_val(isl.dim_type.param, k, isl.Val(values[name], CONTEXT))
-    return relation.project_out_all_params()
+    return at_bounds(relation, bounds).project_out_all_params()
 
 
 def coalesced(points: isl.Set) -> isl.Set:

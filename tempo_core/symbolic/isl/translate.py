@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import islpy as isl
 
 from tempo_core.errors import NonAffineError
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, conjunction, disjunction
-from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
+from tempo_core.symbolic.expr import Expr, Monomial, Symbol, maximum, minimum
 from tempo_core.symbolic.isl.sets import CONTEXT, coalesced
 
 _OP = isl.ast_expr_op_type
@@ -70,25 +70,30 @@ def condition_from_ast(tree: isl.AstExpr, symbols: Mapping[str, Expr]) -> Bool:
     raise NonAffineError(f"`{tree.to_C_str()}` has no symbolic condition")
 
 
+def affine_expression(affine: isl.Aff, steps: Sequence[Symbol], bounds: Sequence[Symbol]) -> Expr | None:
+    """An affine function of steps, with bounds as parameters, as an expression; None if it divides."""
+    if affine.dim(isl.dim_type.div) or not affine.get_constant_val().is_int():
+        return None
+    terms: dict[Monomial, int] = {(): affine.get_constant_val().to_python()}
+    for kind, symbols in ((isl.dim_type.in_, steps), (isl.dim_type.param, bounds)):
+        for k, symbol in enumerate(symbols):
+            terms[(symbol, 1),] = affine.get_coefficient_val(kind, k).to_python()
+    return Expr.of_terms(terms)
+
+
 def as_parameters(value: isl.Set | isl.PwAff) -> isl.Set | isl.PwAff:
     """The same set or function with its steps turned into parameters, as isl's AST builder needs them."""
+    steps = isl.dim_type.in_ if isinstance(value, isl.PwAff) else isl.dim_type.set
+    names = [value.get_dim_name(steps, k) for k in range(value.dim(steps))]
+    first = value.dim(isl.dim_type.param)
     if isinstance(value, isl.PwAff):
-        count = value.dim(isl.dim_type.in_)
-        names = [value.get_dim_name(isl.dim_type.in_, k) for k in range(count)]
-        value = value.reset_tuple_id(isl.dim_type.in_)
-        value = value.move_dims(isl.dim_type.param, value.dim(isl.dim_type.param), isl.dim_type.in_, 0, count)
-        first = value.dim(isl.dim_type.param) - count
-        for k, name in enumerate(names):
-            value = value.set_dim_id(isl.dim_type.param, first + k, isl.Id(name, context=CONTEXT))
-        return value.project_domain_on_params()
-    count = value.dim(isl.dim_type.set)
-    names = [value.get_dim_name(isl.dim_type.set, k) for k in range(count)]
-    value = value.reset_tuple_id() if value.has_tuple_name() else value
-    value = value.move_dims(isl.dim_type.param, value.dim(isl.dim_type.param), isl.dim_type.set, 0, count)
-    first = value.dim(isl.dim_type.param) - count
+        value = value.reset_tuple_id(steps)
+    elif value.has_tuple_name():
+        value = value.reset_tuple_id()
+    value = value.move_dims(isl.dim_type.param, first, steps, 0, len(names))
     for k, name in enumerate(names):
         value = value.set_dim_id(isl.dim_type.param, first + k, isl.Id(name, context=CONTEXT))
-    return value.params()
+    return value.project_domain_on_params() if isinstance(value, isl.PwAff) else value.params()
 
 
 def symbols_by_name(steps: Iterable[Symbol], bounds: Iterable[Symbol]) -> dict[str, Expr]:

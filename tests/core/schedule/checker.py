@@ -128,7 +128,8 @@ def check(scheduled, strict=True, dealloc=False, chosen=None):
             assert (leaf.node, leaf.output, one) not in freed, f"%{leaf.node}{one} is freed twice"
             freed.add((leaf.node, leaf.output, one))
 
-    instances(scheduled.root, visit, {chosen_value(step): at for step, at in chosen.items()})
+    for leaf, point in instances(scheduled.root, {chosen_value(step): at for step, at in chosen.items()}):
+        visit(leaf, point)
     assert not todo, f"never run: {sorted(todo, key=str)[:5]}"
     if dealloc:
         stored = {key for key, storage in scheduled.storage.items() if storage.size > 1}  # a single slot is overwritten instead

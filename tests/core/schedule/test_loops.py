@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tempo_core.schedule.rotate import begun, rotated
-from tempo_core.schedule.tidy import cut, resolved, simplified
+from tempo_core.schedule.loop_parts import begun, cut, rotated
+from tempo_core.schedule.tidy import resolved, simplified
 from tempo_core.schedule.tree import Block, Execute, If, Item, Loop, walk
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum

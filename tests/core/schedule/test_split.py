@@ -113,9 +113,7 @@ def test_stateful_functions_keep_their_order_in_pieces():
     define(graph, b, (x, at(TE), TE % 2 == 1), (g, at(TE), TRUE))
     scheduled = schedule(graph, bounds(6))
     check(scheduled)
-    called = []
-    instances(scheduled.root, lambda leaf, point: called.append(point) if leaf.node == g.id else None)
-    assert called == [(k,) for k in range(6)]
+    assert [point for leaf, point in instances(scheduled.root) if leaf.node == g.id] == [(k,) for k in range(6)]
 
 
 def test_the_cycle_is_named():

@@ -198,11 +198,11 @@ def test_reads_in_the_iteration_that_computes_the_value_are_seen_to_be(graph, bo
     assert ", ".join(f"{r.reader.node.name} <- {graph[r.edge.source].name}" for r in local_reads(scheduled)) == local
 
 
-LOOP = ((1,), (0,), 0)  # an entry of a time: (coefficients of steps, of bounds, constant)
+LOOP = t.expr  # an entry of a time
 
 
 def order(number, *, bounds=0):
-    return (0,), (bounds,), number
+    return bounds * t.bound_expr + number
 
 
 @pytest.mark.parametrize(
@@ -214,25 +214,25 @@ def order(number, *, bounds=0):
         ((LOOP, order(1)), (LOOP, order(0)), None),  # the reader first
         ((LOOP, order(0)), (LOOP, order(0)), None),  # at once
         ((LOOP, order(0)), (LOOP, order(1, bounds=1)), None),  # the order depends on a bound
-        ((order(0), order(0)), (((1,), (0,), 1), order(0)), None),  # the reader in a loop
+        ((order(0), order(0)), (LOOP + 1, order(0)), None),  # the reader in a loop
         (None, (LOOP, order(1)), None),  # times that are no such entries
         ((LOOP, order(0)), None, None),
     ],
 )
 def test_the_entry_in_which_two_times_are_ordered(writer, reader, depth):
-    assert _shared_depth(writer, reader, [0]) == depth
+    assert _shared_depth(writer, reader) == depth
 
 
 def test_statements_that_share_different_loops_with_the_reader_are_not_local():
     scheduled = schedule(nested_carry(), {Symbol("I"): 2, Symbol("E"): 2, Symbol("M"): 2, Symbol("T"): 3})
     folding = _Folding(scheduled.schedule, scheduled.bounds)
     (read,) = (r for r in local_reads(scheduled) if r.reader.node.name == "simulate")
-    rows = {name: (*times, (*times[0][:2], 0)) for name, times in scheduled.schedule.rows.items()}
+    rows = {name: (*times, Expr.of(0)) for name, times in scheduled.schedule.rows.items()}
     folding.schedule = SimpleNamespace(rows=rows)
     *_, last = folding.constraints.of_node[read.edge.source]
-    (*before, entry, _), none = rows[read.reader.name], (0,) * len(rows[read.reader.name][0][0])
-    rows[last.name] = (*before, entry, (none, entry[1], 0))  # the last branch and the reader: one more entry in common
-    rows[read.reader.name] = (*before, entry, (none, entry[1], 1))
+    *entries, _ = rows[read.reader.name]
+    rows[last.name] = (*entries, order(0))  # the last branch and the reader: one more entry in common
+    rows[read.reader.name] = (*entries, order(1))
     assert not folding._is_local(read)
 
 
@@ -289,13 +289,14 @@ def test_values_at_times_that_are_not_affine_share_no_storage():
 
 def test_constants_in_times_count_by_their_order():
     """Up to the first entry in which two times are different constants. What varies is compared as it is."""
+    T, number = t.bound_expr, Expr.of
     times = {
-        "a": (((0,), (), 5), ((1,), (), 2), ((0,), (), 9)),
-        "b": (((0,), (), 5), ((1,), (), 4), ((0,), (), 4)),
-        "c": (((0,), (), 8), ((0,), (1,), 7), ((0,), (), 1)),
+        "a": (number(5), t.expr + 2, number(9)),
+        "b": (number(5), t.expr + 4, number(4)),
+        "c": (number(8), T + 7, number(1)),
     }
     assert _in_order(times) == {
-        "a": (((0,), (), 0), ((1,), (), 2), ((0,), (), 1)),
-        "b": (((0,), (), 0), ((1,), (), 4), ((0,), (), 0)),
-        "c": (((0,), (), 1), ((0,), (1,), 7), ((0,), (), 0)),
+        "a": (number(0), t.expr + 2, number(1)),
+        "b": (number(0), t.expr + 4, number(0)),
+        "c": (number(1), T + 7, number(0)),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from tempo_core.schedule.tighten import tightened
+from tempo_core.schedule.tidy import tightened
 from tempo_core.schedule.tree import Block, Execute, If, Item, Loop, counter
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.expr import Expr

@@ -5,9 +5,8 @@ import random
 
 import pytest
 
-from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison
+from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, hull
 from tempo_core.symbolic.expr import Symbol
-from tempo_core.symbolic.hull import hull
 
 i, t, T = Symbol("i", "I").expr, Symbol("t", "T").expr, Symbol("T").expr
 PARTS = [t >= 3, t <= 5, t == 4, t != 2, i + t >= 4, t % 3 == 1, t % 2 <= 0, i == t, T - t >= 2, TRUE, FALSE]

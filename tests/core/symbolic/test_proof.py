@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tempo_core.errors import TempoError
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
-from tempo_core.symbolic.proof import distribute, least_of, provably_nonnegative
+from tempo_core.symbolic.proof import distribute, extreme, provably_nonnegative
 
 t, s = Symbol("t", "T"), Symbol("s", "S")
 T, S = t.bound_expr, s.bound_expr
@@ -71,4 +71,4 @@ def test_a_sum_of_many_extremes_is_given_up_and_not_written_out() -> None:
 
 def test_a_limit_keeps_no_expression_that_another_one_is_never_above() -> None:
     several = (T, maximum(2 * T - 2, T), maximum(T, 5), maximum(2 * T - 2, 2), Expr.of(5))
-    assert least_of(several) == minimum(T, 5)
+    assert extreme(several, -1) == minimum(T, 5)
