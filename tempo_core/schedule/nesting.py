@@ -9,8 +9,7 @@ r, 4 iterations late. Where isl finds no schedule, statements are cut in pieces 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import islpy as isl
@@ -66,9 +65,7 @@ class _Nesting:
         if not steps:
             self._in_sequence(part, inner, rows)
             return
-        looped = [n for n in part if any(self.has(n, s) for s in steps)]
-        common = [s for s in steps if all(self.has(n, s) for n in looped)]
-        for turning, step in [*itertools.product((False, True), common), *itertools.product((False, True), steps)]:
+        for turning, step in self._tries(part, steps):
             groups = self._groups(part, inner, step, steps, turning)
             if groups is not None and all(self._loop(group, inner, step, steps, way) for way, group in groups if way):
                 self._emit(groups, inner, step, steps, rows)
@@ -80,6 +77,18 @@ class _Nesting:
                 self._emit(groups, inner, step, steps, rows)
                 return
         self._ask_isl(part, inner, steps, rows)
+
+    def _tries(self, part: list[str], steps: Sequence[Symbol]) -> Iterator[tuple[bool, Symbol]]:
+        """The steps in the order in which they are tried as loops, and whether parts of the loop may run backwards.
+
+        A step that some statements lack would part them. Before it, outer steps that all statements have are tried backwards.
+        """
+        looped = [n for n in part if any(self.has(n, s) for s in steps)]
+        common = [s for s in steps if all(self.has(n, s) for n in looped)]
+        for place, step in enumerate(steps):
+            yield from ((True, s) for s in steps[:place] if s in common and step not in common)
+            yield False, step
+        yield from ((True, s) for s in steps)
 
     def _emit(
         self, groups: list[Group], inner: list[Dependence], step: Symbol, steps: Sequence[Symbol], rows: tuple[Row, ...]

@@ -242,6 +242,5 @@ def test_a_valid_recipe_is_not_compiled_by_xla(monkeypatch: pytest.MonkeyPatch) 
     arguments = ("reinforce", "num_envs=2", "num_steps=4")
     result = run("validate", *arguments)
     assert result.exit_code == 0 and result.output.startswith("algorithm: reinforce") and "# valid: " in result.output
-    assert run("validate", *arguments, "memory_limit=100").exit_code == 1, "refused before it is compiled"
     with pytest.raises(pytest.fail.Exception, match="XLA compiles"):
         run("plan", *arguments)

@@ -129,3 +129,11 @@ def test_a_step_that_goes_back() -> None:
     loops = tp.Config(disable=("vectorize(t)",))
     both, forward = ctx.compile({bound: 9}, outputs, loops), ctx.compile({bound: 9}, outputs[:1], loops)
     assert goes_back(both.graph, "t") and not goes_back(forward.graph, "t") and not goes_back(both.graph, "s")
+
+
+def test_segments_of_segments_keep_less() -> None:
+    ctx, bound, outputs = network()
+    program = ctx.compile({bound: 1000}, outputs[:2], tp.Config(checkpoint={"t": (100, 10)}))
+    most = max(max(tensor.slots, default=1) for tensor in program.plan().tensors if tensor.name != "x")
+    assert most <= 11, "of each level, ten points or ends of segments are alive at a time"
+    assert_all_same(program.run(data(1000)), ctx.compile({bound: 1000}, outputs[:2]).run(data(1000)))
