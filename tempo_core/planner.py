@@ -24,11 +24,10 @@ from tempo_core.runtime.cost.cost import Cost
 from tempo_core.runtime.cost.machine import Machine
 from tempo_core.runtime.cost.usage import Usage
 
-MOST_COMPILED = 6  # forms that XLA compiles, at seconds each
+MOST_COMPILED = 6  # forms that XLA compiles for a choice by time, at seconds each; after these, any form that fits is taken
 LEAST_POINTS = 4  # of a step that is cut into tiles or segments
 TILES = 4, 16, 64  # into so many parts a step is cut, of which each is a tile
 LEVELS = 3  # so often are segments cut into segments
-# so many times the square root of a step's points is a segment: then the ends of segments take as much as one of them
 
 
 class Compiled(Protocol):
@@ -153,6 +152,7 @@ class Planner(Generic[P]):
                 start = least
                 singles = [each for form in self._further(start.form) if (each := self._try(form))]
                 chosen = self._fitting(singles)
+        chosen = chosen or self._smallest()
         if chosen is None:
             raise self._refusal()
         others = tuple(f"{each.why_not}: {each}" for each in self.tried.values() if each is not chosen)
@@ -183,6 +183,15 @@ class Planner(Generic[P]):
                     return each
         return None
 
+    def _smallest(self) -> Candidate[P] | None:
+        """A form that fits, if any of those that were tried does: the first by a coarse estimate."""
+        for each in sorted(self.tried.values(), key=lambda each: each.estimate):
+            if each.fits:
+                each.compile()
+                if each.fits:
+                    return each
+        return None
+
     def _singles(self) -> Iterator[Form]:
         """The forms that change one step."""
         for step in self.points:
@@ -190,8 +199,9 @@ class Planner(Generic[P]):
 
     def _further(self, form: Form) -> Iterator[Form]:
         """A form with one more step changed."""
-        for step in self.points.keys() - form.steps:
-            yield from (form + other for other in self._of_step(step))
+        for step in self.points:
+            if step not in form.steps:
+                yield from (form + other for other in self._of_step(step))
 
     def _of_step(self, step: str) -> Iterator[Form]:
         points = self.points[step]

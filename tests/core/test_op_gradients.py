@@ -75,7 +75,7 @@ def of_table(row: every_op.Row) -> Row:
 
 
 ROWS = [
-    *(of_table(row) for row in every_op.ROWS if type(row.op) in GRADIENTS and row.has_slope and row.operands),
+    *(of_table(row) for row in every_op.ROWS if type(row.op) not in CONSTANT and row.has_slope and row.operands),
     *(Row(ops.Unary, fn, applied(ops.Unary(fn)), (within(fn),)) for fn in ops.UNARY if fn not in NOT_FLOAT),
     *(Row(ops.Unary, f"{fn} of negative", applied(ops.Unary(fn)), (-positive(2, 3),)) for fn in ("abs", "sigmoid", "tanh", "exp", "atan", "sinh", "trunc")),
     *(Row(ops.Binary, fn, applied(ops.Binary(fn)), (positive(2, 3) * 3, positive(2, 3, seed=1))) for fn in ops.BINARY if fn not in NOT_FLOAT),

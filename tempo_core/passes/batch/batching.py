@@ -94,11 +94,6 @@ def _where(batch: Batch) -> Edge:
     return _all_wide(replace(batch, op=ops.Where()) if varies else batch)
 
 
-def _broadcast(batch: Batch) -> Edge:
-    edge, has = batch.operands[0]
-    return _all_wide(batch) if has else batch.build.add(ops.Broadcast((batch.size, *batch.op.shape), _up(batch.op.axes)), edge)
-
-
 def _dot(batch: Batch) -> Edge:
     """Both operands vary: the leading dimension becomes a batch dimension.
 
@@ -207,7 +202,7 @@ def _udf(batch: Batch) -> None:
 
 
 RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {  # of ops that need more than their row of `ir/axes.py`
-    ops.Where: _where, ops.Random: _random, ops.Pad: _pad, ops.Slice: _slice, ops.Broadcast: _broadcast, ops.Dot: _dot, ops.Conv: _conv,
+    ops.Where: _where, ops.Random: _random, ops.Pad: _pad, ops.Slice: _slice, ops.Dot: _dot, ops.Conv: _conv,
     ops.Gather: _gather, ops.ScatterAdd: _scatter_add, ops.Eval: _eval, ops.Udf: _udf,
 }  # fmt: skip
 

@@ -168,6 +168,22 @@ def test_products_stay_products():
             assert not {ops.Binary, ops.Reduce} & set(kinds)
 
 
+def test_an_operand_that_does_not_vary_is_not_repeated():
+    one, other = [(t,), ()], [(), (t,)]
+    for kind, steps in ((ops.Dot, one), (ops.Dot, other), (ops.Gather, one), (ops.Gather, other), (ops.ScatterAdd, one)):
+        for op, types in EXAMPLES[kind]:
+            if not getattr(op, "batch", 0):
+                graph = Vectorize().apply(built(op, types, steps))
+                repeated = [graph[node.inputs[0].source].op for node in graph if isinstance(node.op, ops.Broadcast)]
+                assert not any(isinstance(each, ops.Input) for each in repeated), op
+
+
+def test_no_parameter_names_a_step_that_is_a_dimension():
+    for op, types in [(ops.Where(0, t.expr + 1), EXAMPLES[ops.Where][0][1]), (ops.Slice(0, t.expr % 2, t.expr % 2 + 1), [XSS])]:
+        for node in Vectorize().apply(built(op, types, [(t,)] * len(types))):
+            assert t not in node.op.symbols, node.op
+
+
 def test_windows_that_stay_inside_their_operand_are_not_masked():
     """At every point: elsewhere zeros take the place of what is not there."""
     start = minimum(t.expr, 2)
