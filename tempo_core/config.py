@@ -158,8 +158,8 @@ def size_in_bytes(size: int | str, option: str = "memory_limit") -> int:
 def _sizes_by_step(option: str, of: str, sizes: object) -> tuple[tuple[str, int], ...]:
     """Pairs of step names and sizes, from a mapping (its keys may be steps) or from such pairs. A step may have several sizes, in a tuple."""
     try:
-        given = list(sizes.items() if isinstance(sizes, Mapping) else sizes)  # type: ignore[call-overload]
-        pairs = [(str(step), each) for step, size in given for each in (size if isinstance(size, tuple) else (size,))]
+        items = list(sizes.items() if isinstance(sizes, Mapping) else sizes)  # type: ignore[call-overload]
+        pairs = [(str(step), each) for step, size in items for each in (size if isinstance(size, tuple) else (size,))]
     except (TypeError, ValueError):
         raise ConfigError(f"{option}={sizes!r} is not a dict from steps to sizes", hint=f'{option}={{"t": 64}}') from None
     for step, size in pairs:

@@ -18,6 +18,29 @@ import typer
 from tempo_llm import completion
 from tempo_llm.errors import LlmError, RequestError
 from tempo_llm.files import read_text
+from tempo_llm.flags import (
+    AttentionFlag,
+    CacheDir,
+    Device,
+    Devices,
+    Dtype,
+    FrequencyPenalty,
+    LogitBias,
+    MaxContext,
+    MaxNewTokens,
+    MemoryLimit,
+    MinP,
+    ModelName,
+    NoCache,
+    PresencePenalty,
+    RepetitionPenalty,
+    Seed,
+    SystemPrompt,
+    Temperature,
+    TopK,
+    TopP,
+    Verbose,
+)  # fmt: skip
 from tempo_llm.json_files import JsonObject, parse_json
 from tempo_llm.lines import Line, batches, completion_report, completions, read_lines
 from tempo_llm.streams import check_output, drop_output, explained, open_streams
@@ -84,60 +107,10 @@ def _from_file(context: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
-ModelName = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        "-m",
-        help="A checkpoint directory, a name under checkpoints/, or a repository of Hugging Face.",
-        autocompletion=completion.models,
-    ),
-]
-Dtype = Annotated[str, typer.Option(help="Format of weights and keys: float32, bfloat16, float16, int8 (weights only).")]
-AttentionFlag = Annotated[
-    str | None,
-    typer.Option(
-        help="Which past tokens to attend to: full, window=W, window=W+sink=K, block=B, dilated=D or dilated=D+window=W. "
-        "For ranges of layers: 0-3:full,4-:window=1024+sink=4. The default is the model's own."
-    ),
-]
-MaxContext = Annotated[int | None, typer.Option(help="The most tokens of prompt and new text together.")]
-MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", "--max-tokens", "-n", help="Tokens to generate.")]
-Temperature = Annotated[float, typer.Option(help="0: always take the most likely token. Above 0: draw tokens at random.")]
-TopK = Annotated[int, typer.Option(help="Draw from the K most likely tokens (0: from all).")]
-TopP = Annotated[float, typer.Option(help="Draw from the most likely tokens whose probabilities add up to this.")]
-MinP = Annotated[float, typer.Option(help="Draw from tokens with at least this share of the largest probability.")]
-RepetitionPenalty = Annotated[float, typer.Option(help="Above 1: make tokens that are already in the text less likely.")]
-FrequencyPenalty = Annotated[float, typer.Option(help="Lower the logit of a token by this for each time that it is in the text.")]
-PresencePenalty = Annotated[float, typer.Option(help="Lower the logit of a token by this if it is in the text.")]
-LogitBias = Annotated[
-    list[str] | None,
-    typer.Option(metavar="ID=VALUE", help="Add VALUE to the logit of token ID; -inf excludes the token. Repeatable."),
-]
-Seed = Annotated[int, typer.Option(help="Seed of the random draws. They depend on the seed, the prompt and the position only.")]
-SystemPrompt = Annotated[str | None, typer.Option(help="A system message for the chat template.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, gpu or tpu (default: the choice of JAX).")]
-Devices = Annotated[
-    str, typer.Option(metavar="N|auto", help="Spread the texts over N devices (on a CPU: cores); auto: as many as help.")
-]
-MemoryLimit = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="The most memory of a program, such as 2GiB: the fastest form of it that fits.")
-]
-CacheDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--cache",
-        "--compile-cache",
-        metavar="DIR",
-        help="Directory for compiled programs (default: $TEMPO_CACHE, else ~/.cache/tempo).",
-    ),
-]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile again, and keep no compiled program.")]
 ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="Read flags from a JSON object in FILE.", callback=_from_file, is_eager=True),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print timings to standard error.")]
 
 
 @contextlib.contextmanager
@@ -619,6 +592,7 @@ def plan(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object: the memory of all tensors and its peaks.")
     ] = False,
+    memory_limit: MemoryLimit = None,
     cache: CacheDir = None,
     no_cache: NoCache = False,
 ) -> None:
@@ -626,7 +600,7 @@ def plan(
     with _errors() as command:
         if prompt_tokens < 1 or rows < 1:
             raise RequestError("a plan needs at least one prompt of at least one token", hint="--rows 1 --prompt-tokens 128")
-        loaded = _load(command, model, dtype, attention, cache, no_cache)
+        loaded = _load(command, model, dtype, attention, cache, no_cache, memory_limit=memory_limit)
         from tempo_llm.bench import random_prompts
 
         prompts = random_prompts(loaded.config, rows, prompt_tokens)

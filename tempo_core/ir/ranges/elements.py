@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
@@ -18,7 +19,7 @@ from tempo_core.symbolic.expr import Symbol
 Value = TypeVar("Value")
 
 
-class Along(Generic[Value]):
+class Along(ABC, Generic[Value]):
     """A value at one position along a dimension that is a range read `x[start:stop]`: what computed the value, done for that position.
 
     `step` and `span` are those of the range. Subclasses say what the range has at the position, and compute the rest from that.
@@ -73,21 +74,21 @@ class Along(Generic[Value]):
         """Whether a value over these steps varies with the range, or with the reader's own point of the range's step."""
         return bool(steps & (self.span.steps | {self.step}))
 
+    @abstractmethod
     def of_range(self, edge: Edge, place: int) -> Value | None:
         """What the range `edge.index[place]` has at the position."""
-        raise NotImplementedError
 
+    @abstractmethod
     def position(self, counter: Node) -> Value | None:
         """The position, as a value."""
-        raise NotImplementedError
 
+    @abstractmethod
     def at_all_positions(self, edge: Edge) -> Value | None:
         """What does not vary along the dimension."""
-        raise NotImplementedError
 
+    @abstractmethod
     def computed(self, node: Node, op: ops.Op, operands: list[Value]) -> Value | None:
         """What `op` computes for the position in place of a node."""
-        raise NotImplementedError
 
     def may_compute(self, op: ops.Op, source: Source) -> bool:
         return True
