@@ -119,8 +119,7 @@ class _Cut:
 
     def _can_repeat(self, node: Node) -> bool:
         """Whether a node may run again: before the loops back, and not where the host may give another value."""
-        is_pure = not isinstance(node.op, ops.Udf) or (node.op.kind == "jax" and not node.op.stateful)
-        return is_pure and node.id not in self.after
+        return not _calls_host(node) and node.id not in self.after
 
     def _read(self, edge: Edge) -> Edge:
         """A read of one operand, for a reader over segments."""
@@ -140,19 +139,14 @@ class _Cut:
     def _parts(self, edge: Edge) -> list[Edge]:
         """The reads that make up a read, with conditions where there are two: in the same segment, and beyond its end."""
         distance = self._distance(edge)
+        is_back, here = edge.source in self.back, edge.substitute({self.step: self.here})
         if distance is None:
-            by_value = self.old[edge.source].id in self.back
-            return [
-                self._elsewhere(edge.substitute({self.step: self.here})) if by_value else edge.substitute({self.step: self.here})
-            ]
+            return [self._elsewhere(here) if is_back else here]
         inside = self._in_segment(edge, distance)
         if distance == 0:
             return [inside]
         is_inside = self.within.expr + distance < self.size if distance > 0 else self.within.expr + distance >= 0
-        is_back = edge.source in self.back
-        beyond = (
-            self._in_segment(edge, distance, 1 if distance > 0 else -1) if is_back else edge.substitute({self.step: self.here})
-        )
+        beyond = self._in_segment(edge, distance, 1 if distance > 0 else -1) if is_back else here
         return [replace(inside, condition=is_inside), replace(beyond, condition=~is_inside)]
 
     def _in_segment(self, edge: Edge, distance: int, segments: int = 0) -> Edge:
@@ -197,6 +191,11 @@ def _loops_back(graph: Graph, step: Symbol) -> tuple[set[int], set[int]]:
     return {n for n, sign in order.turned.items() if sign}, {n for n, sign in order.turned.items() if not sign}
 
 
+def _calls_host(node: Node) -> bool:
+    """Whether it matters how often and in which order a node runs."""
+    return isinstance(node.op, ops.Sink) or (isinstance(node.op, ops.Udf) and (node.op.kind != "jax" or node.op.stateful))
+
+
 class _Order:
     """The nodes of a graph, sources before readers: before the loops that go back over a step, in them, or after them."""
 
@@ -235,5 +234,7 @@ class _Order:
         else:
             self.before.update(dict.fromkeys(nodes, before | set(sign)))
             return
-        is_over = all(self.step in self.graph[n].domain for n in nodes)
-        self.turned.update(dict.fromkeys(nodes, back if is_over else ""))
+        moves = all(self.step in self.graph[n].domain and (sign or not _calls_host(self.graph[n])) for n in nodes)
+        self.turned.update(
+            dict.fromkeys(nodes, back if moves else "")
+        )  # outside of loops, the host is called in the step's order

@@ -137,3 +137,23 @@ def test_segments_of_segments_keep_less() -> None:
     most = max(max(tensor.slots, default=1) for tensor in program.plan().tensors if tensor.name != "x")
     assert most <= 11, "of each level, ten points or ends of segments are alive at a time"
     assert_all_same(program.run(data(1000)), ctx.compile({bound: 1000}, outputs[:2]).run(data(1000)))
+
+
+@pytest.mark.parametrize("executor", ["staged", "interpreted"])
+def test_the_host_sees_gradients_in_the_order_of_the_step(executor: str) -> None:
+    seen: list[tuple[int, float]] = []
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x, w = tp.input("x", (3, 4), domain=(t,)), tp.input("w", (4, 4))
+        h = tp.recurrence((3, 4), domain=(t,), name="h")
+        h[0] = tp.zeros((3, 4))
+        h[t + 1] = tp.tanh(h @ w + x)
+        (slope,) = tp.grad((h[T - 1] ** 2).sum(), [x])
+        tp.sink(lambda value, t: seen.append((int(t), float(value))), slope.sum(), name="report")
+    runs = []
+    for options in ({}, {"checkpoint": {"t": 3}}):
+        seen.clear()
+        ctx.compile({T: 8}, slope, tp.Config(executor=executor, **options)).run(data(8))
+        runs.append(list(seen))
+    assert [at for at, _ in runs[1]] == list(range(8))
+    np.testing.assert_allclose([value for _, value in runs[1]], [value for _, value in runs[0]], rtol=1e-5)
