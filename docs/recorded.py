@@ -1,4 +1,4 @@
-"""The parts of docs/fast.md and docs/results.md that are recorded elsewhere: `python -m docs.recorded` writes them, after benchmarks ran.
+"""The parts of docs/fast.md, docs/memory.md and docs/results.md that are recorded elsewhere: `python -m docs.recorded` writes them, after benchmarks ran.
 
 A part stands between `<!-- recorded: WHAT -->` and `<!-- end -->`. WHAT is a name of `PARTS`, perhaps with an argument after ` / `, or the
 path of one figure in a record of benchmarks/results/: `classics / heat / ms / tempo`. A test compares the pages with the records.
@@ -17,7 +17,7 @@ from docs.figures import claims
 from docs.figures.charts import CHARTS, MACHINE, record
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "docs" / "fast.md", ROOT / "docs" / "results.md")
+PAGES = tuple(ROOT / "docs" / name for name in ("fast.md", "memory.md", "results.md"))
 PART = re.compile(r"(?P<start><!-- recorded: (?P<what>.+?) -->)(?P<text>.*?)(?P<end><!-- end -->)", re.DOTALL)
 
 
@@ -96,6 +96,40 @@ def classical(size: str, order: str = "all") -> str:
         ours, theirs = (short(case["ms"][side]) for side in ("tempo", "by hand"))
         lines.append(f"| {case['case']} | {sizes} | {ours} | {theirs} | {case['ratio']['median']:.2f} |")
     return "\n".join([*lines, "", source(benchmark)])
+
+
+def pictures() -> str:
+    """n-step TD by the number of steps: megabytes planned and measured, and milliseconds of a run."""
+    recorded = record("memory")
+    assert recorded
+    cases = [case for case in recorded["cases"] if case["case"].startswith("n-step TD on pictures")]
+    sides = list(cases[0]["bytes"])
+    lines = [f"| steps | {' | '.join(sides)} |", "| --- |" + " --- |" * len(sides)]
+    for case in cases:
+        cells = [f"{_planned_and_measured(case['bytes'][side])}; {short(case['ms'][side])} ms" for side in sides]
+        lines.append(f"| {case['steps']:,} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", source("memory")])
+
+
+def caches() -> str:
+    """Decoding by the number of tokens: for each pattern the bytes of the cache, and the megabytes planned and measured."""
+    recorded = record("memory")
+    assert recorded
+    rows: dict[int, dict[str, Mapping[str, int]]] = {}
+    for case in (case for case in recorded["cases"] if "tokens" in case):
+        row = rows.setdefault(case["tokens"], {})
+        row[case["case"].split(",")[0]] = case["bytes"]["tempo"]
+        row["JAX by hand"] = case["bytes"]["JAX by hand"]  # the same for all patterns
+    columns = sorted(next(iter(rows.values())), key=lambda column: column == "JAX by hand")
+    lines = [f"| tokens | {' | '.join(columns)} |", "| --- |" + " --- |" * len(columns)]
+    for tokens, row in rows.items():
+        cells = [f"{row[column]['cache'] / 1e6:.1f}; {_planned_and_measured(row[column])}" for column in columns]
+        lines.append(f"| {tokens:,} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", source("memory")])
+
+
+def _planned_and_measured(figures: Mapping[str, int]) -> str:
+    return f"{figures['planned'] / 1e6:.1f}, {figures['grown'] / 1e6:.1f}"
 
 
 def source(benchmark: str) -> str:
@@ -227,7 +261,7 @@ def results() -> str:
 
 PARTS: Mapping[str, Callable[..., str]] = {
     "results": results, "times": times, "starts": starts, "classical": classical, "source": source, "picture": picture,
-    "algorithms": algorithms, "recipes": recipes, "solved": solved, "growth": growth,
+    "algorithms": algorithms, "recipes": recipes, "solved": solved, "growth": growth, "pictures": pictures, "caches": caches,
 }  # fmt: skip
 
 

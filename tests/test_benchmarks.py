@@ -55,13 +55,20 @@ def test_learning(tmp_path: Path) -> None:
 
 
 def test_memory(tmp_path: Path) -> None:
-    cases = quick("memory", tmp_path / "memory.json")["cases"]
-    for case in cases:
+    cases = {case["case"].split(",")[0]: case for case in quick("memory", tmp_path / "memory.json")["cases"]}
+    for case in cases.values():
         assert all(figures["planned"] > 0 and figures["grown"] >= 0 for figures in case["bytes"].values())
-        assert set(case["bytes"]) >= {"tempo", "JAX by hand"}
-    network = cases[-1]
+        assert set(case["bytes"]) >= {"tempo", "JAX by hand"} or "over_time" in case
+    network = cases["gradient of a recurrent network"]
     assert network["bytes"]["tempo with a limit"]["planned"] <= network["bytes"]["tempo"]["planned"] / 10
     assert all(network["ms"][side] > 0 for side in ("tempo", "tempo with a limit", "JAX by hand", "JAX with checkpoints"))
+    pictures = cases["n-step TD on pictures"]["bytes"]
+    assert pictures["tempo"]["planned"] < pictures["JAX by hand"]["planned"]
+    whole, window = cases["REINFORCE and 5-step returns on pictures"]["over_time"].values()
+    assert max(window["moments"]) < max(whole["moments"]) / 4 and max(window["curve"]["bytes"]) < max(whole["curve"]["bytes"]) / 2
+    assert all(len(side["curve"]["ms"]) == len(side["curve"]["bytes"]) > 50 for side in (whole, window))
+    for pattern in ("window attention", "attention with sinks", "causal attention"):
+        assert cases[pattern]["bytes"]["tempo"]["cache"] > 0, pattern
 
 
 def test_decisions_switched_off(tmp_path: Path) -> None:

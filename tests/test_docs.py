@@ -31,7 +31,7 @@ PAGES = {  # with how many sections they have at least
     "language/devices.md": 4,
     "language/profiling.md": 3,
     "fast.md": 7,
-    "memory.md": 6,
+    "memory.md": 9,
     "nn.md": 4,
     "rl.md": 6,
     "llm.md": 3,

@@ -22,8 +22,10 @@ COLORS = {
     "transformers": "#9a5fb0",
     "Stable-Baselines3": "#9a5fb0",
     "PyTorch by hand": "#c8453f",
+    "REINFORCE": "#c8453f",
+    "5-step returns": "#3b6fb6",
 }
-OTHERS = ("#3d8f4e", "#8c6d31")  # sides without a color of their own
+OTHERS = ("#3d8f4e", "#8c6d31", "#3b6fb6")  # sides without a color of their own
 RATIO = "time of Tempo / time of JAX by hand"
 
 Series = dict[str, Any]
@@ -88,10 +90,46 @@ def memory(recorded: Mapping[str, Any]) -> Series:
     series: Series = {}
     for case in (case for case in recorded["cases"] if "envs" in case):
         for side, figures in case["bytes"].items():
-            line = series.setdefault(side, {"environments": [], "planned": [], "measured": []})
-            line["environments"].append(case["envs"])
-            line["planned"].append(figures["planned"] / 1e6)
-            line["measured"].append(figures["grown"] / 1e6)
+            _add(series, side, "environments", case["envs"], figures)
+    return series
+
+
+def pictures(recorded: Mapping[str, Any]) -> Series:
+    """The same for n-step TD, over the number of steps."""
+    series: Series = {}
+    for case in (case for case in recorded["cases"] if case["case"].startswith("n-step TD on pictures")):
+        for side, figures in case["bytes"].items():
+            _add(series, side, "steps", case["steps"], figures)
+    return series
+
+
+def caches(recorded: Mapping[str, Any]) -> Series:
+    """The same for decoding, by pattern, over the number of tokens. By hand, the cache is the same for all patterns."""
+    series: Series = {}
+    for case in (case for case in recorded["cases"] if "tokens" in case):
+        pattern = case["case"].split(",")[0]
+        _add(series, pattern, "tokens", case["tokens"], case["bytes"]["tempo"])
+        if pattern == "causal attention":
+            _add(series, "JAX by hand", "tokens", case["tokens"], case["bytes"]["JAX by hand"])
+    return series
+
+
+def _add(series: Series, name: str, sizes: str, size: int, figures: Mapping[str, int]) -> None:
+    """Add a size to a line, with its megabytes."""
+    line = series.setdefault(name, {sizes: [], "planned": [], "measured": []})
+    line[sizes].append(size)
+    line["planned"].append(figures["planned"] / 1e6)
+    line["measured"].append(figures["grown"] / 1e6)
+
+
+def episodes(recorded: Mapping[str, Any]) -> Series:
+    """By side: megabytes planned at each moment of the program, and megabytes measured at milliseconds since the start."""
+    (case,) = [case for case in recorded["cases"] if "over_time" in case]
+    series: Series = {}
+    for side, figures in case["over_time"].items():
+        curve = figures["curve"]
+        series[side] = {"planned": [size / 1e6 for size in figures["moments"]], "ms": curve["ms"]}
+        series[side]["measured"] = [size / 1e6 for size in curve["bytes"]]
     return series
 
 
@@ -146,16 +184,49 @@ def draw_decoding(figure: Any, series: Series) -> None:
 
 
 def draw_memory(figure: Any, series: Series) -> None:
+    _draw_sizes(figure.subplots(), series, "environments", "PPO, 250 steps")
+
+
+def draw_pictures(figure: Any, series: Series) -> None:
     axes = figure.subplots()
+    _draw_sizes(axes, series, "steps", "n-step TD on pictures")
+    axes.loglog()
+    for axis, ticks in ((axes.xaxis, next(iter(series.values()))["steps"]), (axes.yaxis, (5, 10, 50, 100, 500, 1000))):
+        axis.set_ticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_ylim(3, 1500)
+
+
+def draw_caches(figure: Any, series: Series) -> None:
+    axes = figure.subplots()
+    _draw_sizes(axes, series, "tokens", "Decoding")
+    axes.set_ylim(0, 1.4 * axes.get_ylim()[1])  # room for the legend
+    axes.legend(frameon=False, ncols=2)
+
+
+def _draw_sizes(axes: Any, series: Series, sizes: str, work: str) -> None:
     for side, line in _colored(series):
-        axes.plot(line["environments"], line["planned"], color=line["color"], label=f"{side}, planned")
-        axes.plot(
-            line["environments"], line["measured"], color=line["color"], linestyle="none", marker="o", label=f"{side}, measured"
-        )
-    axes.set_title("PPO, 250 steps: megabytes over the number of environments")
-    axes.set_xlabel("environments")
+        axes.plot(line[sizes], line["planned"], color=line["color"], label=side)
+        axes.plot(line[sizes], line["measured"], color=line["color"], linestyle="none", marker="o")
+    axes.set_title(f"{work}: megabytes planned (lines) and measured (dots)")
+    axes.set_xlabel(sizes)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
+
+
+def draw_episodes(figure: Any, series: Series) -> None:
+    planned, measured = figure.subplots(1, 2, sharey=True, width_ratios=(1, 2.4))
+    for side, line in _colored(series):
+        ends = range(len(line["planned"]) + 1)
+        planned.stairs(line["planned"], ends, color=line["color"], baseline=None, linewidth=1.5)
+        measured.plot(line["ms"], line["measured"], color=line["color"], label=side)
+    planned.set_title("Planned, MB")
+    planned.set_xlabel("moments of the program")
+    planned.set_xticks([])
+    planned.set_ylim(bottom=0)
+    measured.set_title("Measured, MB")
+    measured.set_xlabel("milliseconds since the start of the run")
+    measured.legend(frameon=False, loc="center")
 
 
 def draw_classics(figure: Any, series: Series) -> None:
@@ -201,6 +272,15 @@ CHARTS: Mapping[str, Chart] = {
     ),
     "decoding": Chart("Milliseconds a token over the length of the text", "decode-curve", decoding, draw_decoding),
     "memory": Chart("Memory over the number of environments, planned and measured", "memory", memory, draw_memory),
+    "pictures": Chart("Memory of n-step TD on pictures over the number of steps", "memory", pictures, draw_pictures),
+    "episodes": Chart(
+        "Memory of REINFORCE and of 5-step returns over a run, planned and measured",
+        "memory",
+        episodes,
+        draw_episodes,
+        (6.8, 3.0),
+    ),
+    "caches": Chart("Memory of decoding over the number of tokens, by attention pattern", "memory", caches, draw_caches),
     "classics": Chart("The time of each classical program over that of JAX written by hand", "classics", classics, draw_classics),
 }
 

@@ -90,6 +90,18 @@ def _memory(recorded: Record) -> Found:
         ours, theirs = (case["bytes"][side]["grown"] / 1e6 for side in ("tempo with a limit", "JAX by hand"))
         work = f"Gradient of a recurrent network, {case['steps']:,} steps, under a limit: memory"
         yield work, "JAX by hand", ours / theirs, f"{ours:,.1f} and {theirs:,.0f} MB, measured", f"{case['case']}, grown"
+    for case in (case for case in recorded["cases"] if case["case"] == "n-step TD on pictures, 1000 steps"):
+        ours, theirs = (case["bytes"][side]["grown"] / 1e6 for side in ("tempo", "JAX by hand"))
+        work = f"n-step TD on {case['rows']} pictures of 3 x 64 x 64 bytes, {case['steps']:,} steps"
+        yield (
+            f"{work}: memory",
+            "JAX by hand",
+            ours / theirs,
+            f"{ours:,.1f} and {theirs:,.0f} MB, measured",
+            f"{case['case']}, grown",
+        )
+        ours, theirs = (case["ms"][side] for side in ("tempo", "JAX by hand"))
+        yield f"{work}: time", "JAX by hand", ours / theirs, f"{ours:,.0f} and {theirs:,.0f} ms", f"{case['case']}, ms"
 
 
 def _learning(recorded: Record) -> Found:
