@@ -119,12 +119,17 @@ def _status(name: str) -> int:
 
 def _in_a_process(case: list[str], turns: int, variables: Mapping[str, str]) -> Report:
     """What a process for a case prints; without a side, the milliseconds of each side."""
+    return reported("benchmarks.memory", ["--case", json.dumps(case), "--turns", str(turns)], variables)
+
+
+def reported(module: str, arguments: list[str], variables: Mapping[str, str] = ALLOCATOR) -> Report:
+    """The JSON in the last line that `python -m module arguments` prints. Raises SystemExit if it fails."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "benchmarks.memory", "--case", json.dumps(case), "--turns", str(turns)]
+    command = [sys.executable, "-m", module, *arguments]
     ended = subprocess.run(
         command, env={**os.environ, **variables, "PYTHONPATH": path}, capture_output=True, text=True, check=False
     )
     if ended.returncode:
-        raise SystemExit(f"{case}: {ended.stderr}")
+        raise SystemExit(f"{module} {arguments}: {ended.stderr}")
     report: Report = json.loads(ended.stdout.splitlines()[-1])
     return report

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tempo_core.backends import shared
+from tempo_core.backends import aligned, shared
 from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, is_static, numpy_dtype, traced_udf
 from tempo_core.backends.products import DOT_PRECISION, dot
 from tempo_core.backends.xla_cpu.cumulative import in_blocks
@@ -301,4 +301,4 @@ class JaxBackend(Backend):
             return array
         array = np.asarray(array)
         supported(array.dtype.name)
-        return jax.device_put(array)
+        return jax.device_put(aligned.copied(array, array.dtype) if aligned.is_copied_from_a_file(array) else array)

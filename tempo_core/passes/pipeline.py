@@ -63,7 +63,7 @@ def pipeline(
         Cse(),
         Narrow(),
         Split(but=tuple(unvectorized)),
-        Lift(),
+        Lift(but=tuple(unvectorized)),
         Accumulate(running=True),
         Shift(but=tuple(unvectorized)),
         Simplify(),

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tempo_core.backends import aligned
 from tempo_core.backends.base import numpy_dtype
 from tempo_core.errors import InputError
 from tempo_core.ir.graph import Graph
@@ -128,7 +129,7 @@ def fitted(spec: InputSpec, value: Any, shape: tuple[int, ...], at: str = "") ->
                 f"convert it: array.astype({spec.dtype!r})",
             )
         _check_range(spec, array, dtype, here)
-        array = array.astype(dtype)
+        array = aligned.copied(array, dtype) if isinstance(array, np.ndarray) else array.astype(dtype)
     return array
 
 
@@ -136,7 +137,8 @@ def _check_range(spec: InputSpec, array: Array, dtype: np.dtype[Any], here: str)
     """Raise InputError for integers that do not fit in a narrower dtype. Those of a traced array are not known."""
     if isinstance(array, jax.core.Tracer) or dtype.kind not in "iu" or array.dtype.kind not in "iu" or not array.size:
         return
-    limits, low, high = np.iinfo(dtype), int(array.min()), int(array.max())
+    ends = [(int(array[part].min()), int(array[part].max())) for part in aligned.parts(array)]
+    limits, low, high = np.iinfo(dtype), min(low for low, _ in ends), max(high for _, high in ends)
     if low < limits.min or high > limits.max:
         number = low if low < limits.min else high
         raise spec.error(
@@ -208,7 +210,7 @@ class Feed:
     def collected(self) -> Array:
         """All values, as one array."""
         spec = self.spec
-        whole = np.empty(spec.whole, numpy_dtype(spec.dtype))
+        whole = aligned.empty(spec.whole, numpy_dtype(spec.dtype))
         for at in itertools.product(*map(range, spec.bounds)):
             whole[at] = self.take(at)
         return whole

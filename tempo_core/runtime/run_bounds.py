@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tempo_core.backends import aligned
 from tempo_core.errors import BoundsError
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Input
@@ -133,6 +134,7 @@ class RunBounds:
         shape = self.shape_of(name)
         if shape is None or shape == tuple(array.shape):
             return array
-        whole = np.zeros(shape, array.dtype)
+        whole = aligned.empty(shape, array.dtype)
+        whole[...] = 0
         whole[tuple(map(slice, array.shape))] = np.asarray(array)
         return whole

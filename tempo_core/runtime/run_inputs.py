@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tempo_core.backends import aligned
 from tempo_core.errors import InputError
 from tempo_core.runtime.feeds import Feeds, InputSpec, check_names, checked_inputs, input_specs, kind_of
 from tempo_core.runtime.run_bounds import RunBounds
@@ -103,6 +104,6 @@ def kept(array: Any) -> Any:
     """An array that nobody else writes into: a copy, unless it is read-only or on a device."""
     if not isinstance(array, np.ndarray) or not array.flags.writeable:
         return array
-    held = array.copy()
+    held = aligned.copied(array, array.dtype)
     held.flags.writeable = False
     return held

@@ -49,10 +49,11 @@ class Lift(Pass):
     """
 
     name: str = field(default="lift", init=False)
+    but: tuple[str, ...] = ()  # steps that stay loops: these compute their recurrences as they go
 
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
-        scans = lift_recurrences(graph)
+        scans = lift_recurrences(graph, self.but)
         graph = remove_dead(graph)
         visited: set[int] = set()
         while new := [node for node in graph if node.id not in visited]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from tempo_core.errors import NonAffineError
@@ -49,10 +49,10 @@ class Scan:
         note(target.id, "computed for all points of {} by one scan: it is linear in its neighbour", self.step)
 
 
-def lift_recurrences(graph: Graph) -> list[Scan]:
-    """Rewrite, in place, each recurrence that is linear in its neighbour along one step."""
+def lift_recurrences(graph: Graph, but: Collection[str] = ()) -> list[Scan]:
+    """Rewrite, in place, each recurrence that is linear in its neighbour along one step, which is none of `but`."""
     scans = []
-    for step in graph.order:
+    for step in (each for each in graph.order if each.name not in but):
         for merge_id, cycle in _cycles(graph, step).items():
             merge = graph[merge_id]
             if not is_float(merge.outputs[0].dtype) or merge.domain.condition is not TRUE or step not in merge.domain:

@@ -10,6 +10,7 @@ from typing import Any, Union
 import jax
 import numpy as np
 
+from tempo_core.backends import aligned
 from tempo_core.backends.base import Setting, call_error, checked_results, numpy_dtype
 from tempo_core.ir.graph import Key
 from tempo_core.ir.ops import Sink, Udf
@@ -109,7 +110,7 @@ class Host:
             stores, values, at = run.stores, run.values, run.counters
             for key in kept:
                 if key in run.stale:
-                    stores[key] = run.kept[key].copy()
+                    stores[key] = aligned.copied(run.kept[key], run.kept[key].dtype)
                     run.stale.discard(key)
             if run.lacks_stores:
                 stores.update((key, staged.lowering.zeros(key)) for key in (*donated, *reads) if key not in stores)

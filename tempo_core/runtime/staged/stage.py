@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tempo_core import prices
+from tempo_core.backends import aligned
 from tempo_core.backends.base import Backend, numpy_dtype
 from tempo_core.backends.products import shared_by
 from tempo_core.backends.scopes import program_name
@@ -395,7 +396,8 @@ class Staged:
 
         axis = self.unrolled.inputs.get(name)
         if axis is None:
-            return placed(value) if is_lasting or self.spread is not None or self.launches.readers[name] > 1 else value
+            is_lasting = is_lasting or self.launches.readers[name] > 1 or aligned.is_copied_from_a_file(value)
+            return placed(value) if is_lasting or self.spread is not None else value
         # On a CPU, the parts share the memory of the whole.
         return tuple(map(placed, np.moveaxis(self.backend.to_host(value), axis, 0)))
 

@@ -213,6 +213,19 @@ def test_recurrences_that_stay(what: str):
     assert len(ops_of(graph, Merge)) == 1
 
 
+def test_recurrences_of_a_step_that_stays_a_loop_stay():
+    assert not ops_of(after(recurrence(LINEAR), Lift(but=("t",))), LinearScan)
+    assert ops_of(after(recurrence(LINEAR), Lift(but=("i",))), LinearScan)
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (32,), domain=(t,))
+        c = tp.recurrence((32, 32), domain=(t,), name="c")
+        c[0] = tp.zeros((32, 32))
+        c[t + 1] = c * 0.9 + x.reshape(32, 1) * x
+    program = ctx.compile({T: 50}, c[T - 1], tp.Config(disable=("vectorize(t)",)))
+    assert program.plan().peak_device_bytes < 4 * 32 * 32 * 4 + 50 * 32 * 4, "one point at a time is in memory"
+
+
 def test_integer_recurrences_stay():
     """Sums of integers wrap around; a scan of products would too, but the pass does not create one."""
     text = recurrence(LINEAR).replace("float32", "int32").replace('fn="tanh"', 'fn="neg"')
