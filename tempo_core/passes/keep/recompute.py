@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from tempo_core.errors import NonAffineError
 from tempo_core.ir.dependence import Nest, direction, forward_order, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.passes.base import Pass, remove_dead
+from tempo_core.ir.ops import Merge
+from tempo_core.passes.base import Pass, operand_domains, remove_dead
 from tempo_core.passes.decisions import note
 from tempo_core.passes.keep.cut import beyond_the_cut
+from tempo_core.passes.ranges.linear_forms import shift_of
 from tempo_core.prices import is_cheap_to_repeat, price_of_keeping
-from tempo_core.symbolic.domain import Index, Range
+from tempo_core.symbolic.domain import Index, Point, Range
+from tempo_core.symbolic.isl.relation import uncovered
 
 _Value = tuple[int, tuple[Index, ...]]  # a node's value; without an index, it is the one at the reader's point
 
@@ -23,8 +27,9 @@ class Recompute(Pass):
     Before: back-propagation through time reads values of the forward loop, which keeps them for all points of the step. After:
     the backward loop computes some of them from others. Cheap operations lead from the values that are kept to all that are read. They
     are the cheapest such set: a minimum cut (`passes/keep/cut.py`). Comparisons, selections and sums are cheap (`prices.py`). The same
-    operands give the same bits again.
+    operands give the same bits again. What is read becomes a read of the state that it becomes, if that is kept in any case.
 
+    Rewrite: `h[t + 1] = n[t]; ...; g[t] = g[t + 1] * n[t] @ h[0:T]` -> `g[t] = g[t + 1] * h[t + 1]`
     Rewrite: `m[t] = h[t - 1] > x[t]; ...; g[t] = where(m[t], g[t + 1], 0)` -> `g[t] = where(h[t - 1] > x[t], g[t + 1], 0)`
     """
 
@@ -71,7 +76,8 @@ class _Loop:
         self.members = self._with_followers(nest.nodes)
 
     def rewrite(self) -> None:
-        """Let the loop read copies of what it computes again."""
+        """Let the loop read what is kept in any case, and copies of what it computes again."""
+        self._read_states()
         again = self._again()
         copies: dict[int, int] = {}
 
@@ -87,6 +93,44 @@ class _Loop:
         if copies:
             for reader in (self.graph[n] for n in self.members):
                 self.graph.put(replace(reader, inputs=tuple(map(moved, reader.inputs))))
+
+    def _read_states(self) -> None:
+        """Read a state that is kept in any case, `h[t + 1]`, in place of the value that it is there, `next h[t]`."""
+        for value in (self.graph[n] for n in sorted({edge.source for edge in self._reads()} & self.crossing)):
+            users = [] if self._is_kept(value) else self.users[value.id]
+            reads = [(reader.id, slot) for reader, slot in users if reader.id in self.members]
+            states = (
+                self._state(*user, reads) for user in users if isinstance(user[0].op, Merge) and user[0].id in self.crossing
+            )
+            state = next((edge for edge in states if edge is not None), None)
+            if state is None:
+                continue
+            why = "not kept for the loop over {} that runs the other way, which reads the state that it becomes"
+            note(value.id, why, self.step)
+            for reader, slot in reads:
+                inputs = list(self.graph[reader].inputs)
+                inputs[slot] = replace(state, condition=inputs[slot].condition)
+                self.graph.put(replace(self.graph[reader], inputs=tuple(inputs)))
+        self.users = self.graph.users()
+
+    def _state(self, state: Node, branch: int, reads: Sequence[tuple[int, int]]) -> Edge | None:
+        """The read of a state that gives the value of a branch to all of its `reads`; None unless the state is kept in any case."""
+        edge = state.inputs[branch]
+        moved = shift_of(edge, self.graph[edge.source], self.step)
+        is_kept = self._is_kept(state) or any(reader.id in self.members for reader, _ in self.users[state.id])
+        is_same = all(self.graph[reader].inputs[slot].output == edge.output for reader, slot in reads)
+        if not (moved and is_kept and is_same):
+            return None
+        place = self.step.expr - moved
+        there = operand_domains(state, state.domain)[branch].condition.substitute({self.step: place})
+        there = there & (place >= 0) & (place < self.step.bound_expr)
+        needed = [operand_domains(self.graph[reader], self.graph[reader].domain)[slot] for reader, slot in reads]
+        try:
+            if any(uncovered(domain, [there]) is not None for domain in needed):
+                return None
+        except NonAffineError:
+            return None
+        return Edge(state.id, tuple(Point(place if step == self.step else step.expr) for step in state.domain.steps))
 
     def _again(self) -> set[int]:
         """The nodes to compute again."""
@@ -143,13 +187,15 @@ class _Loop:
         return self.step in source.domain and edge.is_own_point(source.domain)
 
     def _price(self, node: Node) -> int:
-        """What it costs to keep a node's value. It is kept anyway if something reads a range of it, or the loop another point of it."""
+        return price_of_keeping(node, self._is_kept(node))
+
+    def _is_kept(self, node: Node) -> bool:
+        """Whether a value is kept in any case: something reads a range of it, or the loop another point of it."""
         reads = [(reader, reader.inputs[slot]) for reader, slot in self.users[node.id]]
-        is_kept = any(
+        return any(
             isinstance(edge.by_step(node.domain)[self.step], Range) or (reader.id in self.members and not self._is_own(edge))
             for reader, edge in reads
         )
-        return price_of_keeping(node, is_kept)
 
     def _with_followers(self, members: set[int]) -> set[int]:
         """The nodes of the loop, and nodes outside of loops: those that read such nodes at their own point, or that only such nodes read."""

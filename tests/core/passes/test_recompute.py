@@ -10,6 +10,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.graph import Graph
 from tempo_core.passes.keep.cut import beyond_the_cut
 from tempo_core.passes.keep.recompute import Recompute
+from tests import reference
 from tests.core.passes.support import Golden, after, check
 from tests.core.running import assert_all_same
 
@@ -71,6 +72,70 @@ def test_products_of_floats_are_kept():
     """A product may become one operation with a sum, and give other bits."""
     text = MAXIMUM.replace('%8 most = Unary(fn="abs")(%7[t])', '%8 most = Binary(fn="mul")(%7[t], %7[t])').replace("{fn}", "tanh")
     assert "most" in kept(after(text, Recompute()))
+
+
+# A recurrent network: the slope of tanh follows from its value, which is the next state.
+NETWORK = """\
+steps t<T
+%0 x = Input(name="x", dtype="float32", shape=(T, 3))() : float32[T, 3] over ()
+%1 = Eval(value=t)() : int32[] over (t)
+%2 = Gather(axis=0)(%0, %1[t]) : float32[3] over (t)
+%3 = Constant(float32[], 0.0)() : float32[] over ()
+%4 = Broadcast(shape=(3,), axes=())(%3) : float32[3] over ()
+%5 h = Merge(type=float32[3])(%4 if t == 0, %7[t - 1] if t >= 1) : float32[3] over (t)
+%6 sum = Binary(fn="add")(%5[t], %2[t]) : float32[3] over (t)
+%7 next = Unary(fn="tanh")(%6[t]) : float32[3] over (t)
+%8 g = Merge(type=float32[3])(%4 if t + 1 == T, %10[t + 1] if T >= t + 2) : float32[3] over (t)
+%9 slope = Binary(fn="mul")(%8[t], %7[t]) : float32[3] over (t) where {where}
+%10 back = Unary(fn="exp")({back}) : float32[3] over (t)
+%11 = Output(position=0)(%10[0:T]) over ()
+{also}"""
+EVERYWHERE = NETWORK.replace("{where}", "t < T").replace("{back}", "%9[t]")
+BUT_THE_LAST = (
+    NETWORK.replace("{where}", "T >= t + 2")
+    .replace("{back}", "%12[t]")
+    .replace("%10 back", "%12 = Merge(type=float32[3])(%9[t] if T >= t + 2, %4 if true) : float32[3] over (t)\n%10 back")
+)
+KEPT = "%13 = Output(position=1)(%5[0:T]) over ()\n"
+
+
+def read_by_slope(graph: Graph) -> str:
+    (slope,) = (node for node in graph if node.name == "slope")
+    return f"{graph[slope.inputs[1].source].name}{list(map(str, slope.inputs[1].index))}"
+
+
+def test_a_state_that_is_kept_is_read_in_place_of_the_value_that_it_becomes(golden: Golden):
+    graph = check(golden, "recompute_state", BUT_THE_LAST.replace("{also}", KEPT), Recompute())
+    assert read_by_slope(graph) == "h['t + 1']"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BUT_THE_LAST.replace("{also}", ""),  # nothing else needs the states
+        EVERYWHERE.replace("{also}", KEPT),  # there is no state after the last point
+        BUT_THE_LAST.replace("{also}", KEPT + "%14 = Output(position=2)(%7[0:T]) over ()\n"),  # the values are kept too
+        BUT_THE_LAST.replace("{also}", KEPT).replace("%4 if t == 0, %7[t - 1] if t >= 1", "%4 if t <= 1, %7[t - 1] if t >= 1"),
+    ],
+)
+def test_a_value_is_read_where_no_state_has_it_or_none_is_kept(text: str):
+    assert read_by_slope(after(text, Recompute())) == "next['t']"
+
+
+def test_a_recurrent_network_keeps_its_states_once():
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x, w = tp.input("x", (4,), domain=(t,)), tp.input("w", (4, 4))
+        h = tp.recurrence((4,), domain=(t,), name="h")
+        h[0] = tp.zeros((4,))
+        h[t + 1] = tp.tanh(h @ w + x)
+        loss = (h[T - 1] ** 2).sum()
+        gradients = tp.grad(loss, [w])
+    arrays = {"x": np.linspace(-1, 1, 36, dtype=np.float32).reshape(9, 4), "w": np.eye(4, dtype=np.float32) / 2}
+    program = ctx.compile({T: 9}, gradients)
+    kept = [tensor.name for tensor in program.plan().tensors if np.prod(tensor.slots) > 1]
+    assert "h" in kept and "next h" not in kept
+    assert_all_same(program.run(arrays), reference.evaluate(ctx, gradients, {T: 9}, arrays))
 
 
 @pytest.mark.parametrize(
