@@ -156,6 +156,11 @@ SHORTEST_SCAN_IN_BLOCKS = price(64, "elements of a scan in blocks: a short scan 
 LEAST_LENGTH_TO_REDUCE_TWICE = price(32, "elements along which the place of a maximum is found by two plain reductions, in place of one "
     "of pairs", "backends/jax_backend.py", "two cores; two take 0.4 of the time at 32 elements, a fifteenth at 512, 1.0 to 1.7 at 20 and "
     "fewer")
+LEAST_WIDTH_TO_MULTIPLY = price(16_384, "elements of rows whose sum is a product with ones, in place of a reduction", "backends/jax_backend.py",
+    "two cores; rows of 100 MB in memory, and sums of their tanh, in ms: of 8,000 elements 7.0 and 4.7, 23 and 104; of 16,384 41 and 3.9, "
+    "47 and 54; of 50,000 298 and 3.6, 247 and 52, and the reduction takes as much memory again as it reads")
+WIDTH_HELD_WHOLE = price(30_000, "elements of rows that XLA's reduction holds in memory as a whole; of narrower ones a share",
+    "backends/xla_cpu/wide_rows.py", "two cores; rows of 1,000, 3,000, 5,000, 10,000 and 20,000 elements: 2.5, 9.7, 17, 33 and 100 % of them")
 LEAST_SHRINKING = price(4, "times that what a scan reads must be smaller than the operand that it then computes as it goes",
     "pays_to_compute_in_scan, backends/xla_cpu/picked_scans.py", "two cores; counts of the past, in the loop and after it, in ms: 6,000 positions of "
     "16 elements 0.5 and 1.0, of 64 1.2 and 2.1, of 128 0.9 and 1.7, of 1,024 3.3 and 20")

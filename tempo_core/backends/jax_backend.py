@@ -20,7 +20,7 @@ from tempo_core.backends.xla_cpu.elementwise_scans import carried_part
 from tempo_core.backends.xla_cpu.island import dataflow
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
-from tempo_core.prices import LEAST_LENGTH_TO_REDUCE_TWICE, SHORTEST_SCAN_IN_BLOCKS
+from tempo_core.prices import LEAST_LENGTH_TO_REDUCE_TWICE, LEAST_WIDTH_TO_MULTIPLY, SHORTEST_SCAN_IN_BLOCKS
 from tempo_core.symbolic.condition import Bool
 
 
@@ -60,6 +60,15 @@ def constant(at: Setting, op: ops.Constant) -> Array:
 
 
 # -- reductions and scans ---------------------------------------------------------------------------------------------
+
+
+def reduce(at: Setting, op: ops.Reduce, x: Array) -> Array:
+    """A sum of wide rows is a product with ones: XLA's reduction on a CPU writes them all to memory first, in an order of its own."""
+    width = math.prod(x.shape[max(op.axes, default=x.ndim) + 1 :])
+    if op.fn != "sum" or x.dtype != np.float32 or width < LEAST_WIDTH_TO_MULTIPLY or jax.default_backend() != "cpu":
+        return shared.reduce(at, op, x)
+    ones = jnp.ones([x.shape[axis] for axis in op.axes], x.dtype)
+    return lax.dot_general(ones, x, ((tuple(range(ones.ndim)), op.axes), ((), ())), precision=DOT_PRECISION)
 
 
 def argmax(at: Setting, op: ops.Argmax, x: Array) -> Array:
@@ -287,9 +296,8 @@ class JaxBackend(Backend):
     kernels = {
         **shared.SHARED,
         ops.Constant: constant, ops.Eval: evaluated, ops.Unary: shared.elementwise(UNARY), ops.Cast: cast,
-        ops.Argmax: argmax, ops.Argsort: argsort, ops.CumSum: cumsum,
-        ops.CumMax: cummax,
-        ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
+        ops.Reduce: reduce, ops.Argmax: argmax, ops.Argsort: argsort, ops.CumSum: cumsum,
+        ops.CumMax: cummax, ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
         ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf, ops.Dataflow: dataflow,
     }  # fmt: skip
 

@@ -26,6 +26,7 @@ from tempo_core.backends import aligned
 from tempo_core.backends.base import Backend, numpy_dtype
 from tempo_core.backends.products import shared_by
 from tempo_core.backends.scopes import program_name
+from tempo_core.backends.xla_cpu.wide_rows import held
 from tempo_core.compiling import Subject, compile_lowered
 from tempo_core.ir.graph import Key
 from tempo_core.ir.names.naming import label, names
@@ -264,9 +265,13 @@ class Staged:
 
     def temporaries(self, segment: Segment) -> int | None:
         """The bytes of a segment's temporaries as XLA has laid them out; None if it is not compiled, or XLA does not say."""
-        analysis = getattr(segment.compiled, "memory_analysis", lambda: None)()
+        compiled: Any = segment.compiled
+        analysis = getattr(compiled, "memory_analysis", lambda: None)()
+        if analysis is None:
+            return None
         devices = 1 if self.spread is None else len(self.spread.devices)  # the figure is that of one device
-        return None if analysis is None else int(analysis.temp_size_in_bytes) * devices
+        beside = held(compiled.as_text()) if jax.default_backend() == "cpu" else 0
+        return (int(analysis.temp_size_in_bytes) + beside) * devices
 
     def compile(self, segment: Segment, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         """The XLA program of a segment. If this backend has compiled it for another program, it is used again."""

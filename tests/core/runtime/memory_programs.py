@@ -91,12 +91,13 @@ def attention_over_a_prefix() -> Made:
 
 
 def a_product_of_products() -> Made:
+    """At once: by default it runs in strips, of which one is in memory."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
-        x, w = tp.input("x", (512,), domain=(t,)), tp.input("w", (512, 512))
-        hidden = tp.tanh(x @ w)
-        outer = hidden[0:T].transpose() @ x[0:T] + (hidden @ w)[0:T].transpose() @ hidden[0:T]
-    return ctx.compile({T: 60_000}, outer), feeds(x=normal(60_000, 512), w=normal(512, 512) / 22)
+        x, w, v = tp.input("x", (512,), domain=(t,)), tp.input("w", (512, 2048)), tp.input("v", (2048, 256))
+        y = tp.tanh(x @ w) @ v
+    program = ctx.compile({T: 20_000}, y, tp.Config(disable=("strip",)))
+    return program, feeds(x=normal(20_000, 512), w=normal(512, 2048) / 22, v=normal(2048, 256) / 45)
 
 
 def results_of_a_function_that_stay_on_the_host() -> Made:
@@ -107,6 +108,24 @@ def results_of_a_function_that_stay_on_the_host() -> Made:
         first = tp.tanh(o[0:T].sum(1).sum(1))
         y = (o[0:T] * first.reshape(T, 1, 1)).sum(2).sum(0)
     return ctx.compile({T: 60}, y), feeds()
+
+
+def sums_of_wide_rows() -> Made:
+    """XLA's reduction would take as much memory again as it reads."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (1000, 1000), domain=(t,))
+        y = x[0:T].sum(0) + x[0:T].mean(0)
+    return ctx.compile({T: 60}, y), feeds(x=normal(60, 1000, 1000))
+
+
+def a_maximum_of_rows() -> Made:
+    """XLA's reduction holds a part of what it reads, beside its own count."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (COLUMNS,), domain=(t,))
+        y = x[0:T].max(0)
+    return ctx.compile({T: ROWS}, y), feeds(x=normal(ROWS, COLUMNS))
 
 
 def mean_of_squares() -> tp.Program[Any]:
@@ -171,6 +190,8 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
         attention_over_a_prefix,
         a_product_of_products,
         results_of_a_function_that_stay_on_the_host,
+        sums_of_wide_rows,
+        a_maximum_of_rows,
         an_iterator,
         a_memory_map,
         a_memory_map_that_begins_between,
