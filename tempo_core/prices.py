@@ -79,10 +79,10 @@ FEWEST_OPERATIONS_FOR_A_WAVEFRONT = price(8, "operations at each point of a tabl
 # -- passes/tiles --------------------------------------------------------------------------------------------------------
 
 LEAST_BYTES_FOR_STRIPS = price(64 * 2**20, "bytes of the results and computed operands of a chain of products that runs in strips of "
-    "rows", "strip_size", "two cores; PPO's gradient, 512 x 250, 260 MiB: the same time in strips of 5 to 25 MiB, a sixth longer in "
-    "those of 2; with 50 steps whole is faster")
+    "rows, or of slices in a product", "strip_size, backends/xla_cpu/parts.py",
+    "two cores; PPO's gradient, 512 x 250, 260 MiB: the same time in strips of 5 to 25 MiB, a sixth longer in those of 2; with 50 steps whole is faster")
 BYTES_OF_A_STRIP = price(10 * 2**20, "bytes of a strip: what lies between the products stays in the cache, and each strip is long enough "
-    "for all cores", "strip_size", "as above")
+    "for all cores", "strip_size, backends/xla_cpu/parts.py", "as above")
 MOST_TIMES_OFF = price(8, "times that a divisor of the rows may make strips smaller or larger", "strip_size")
 MOST_SHARE_ACCUMULATED = price(0.5, "share of what the products write that the strips together may read and write again, to add to it",
     "strip_size")

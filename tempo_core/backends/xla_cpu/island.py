@@ -16,6 +16,7 @@ from tempo_core.backends.scopes import instruction_scope
 from tempo_core.backends.xla_cpu.apart import Apart
 from tempo_core.backends.xla_cpu.consecutive import sliced, starts
 from tempo_core.backends.xla_cpu.elementwise_scans import Producers
+from tempo_core.backends.xla_cpu.parts import in_parts
 from tempo_core.backends.xla_cpu.picked_scans import PickedScans
 from tempo_core.ir import ops
 from tempo_core.prices import LEAST_LENGTH_TO_SLICE
@@ -63,6 +64,10 @@ class _Island:
             if self.on_cpu and min(x.shape[op.axis], positions.size) >= LEAST_LENGTH_TO_SLICE:
                 scalar, sign = self.starts[sources[1]]
                 return (sliced(x, op.axis, positions, sign * self.slots[scalar]),)
+        if isinstance(op, ops.Dot) and self.on_cpu:
+            product = in_parts(self.at, op, sources, self.slots, self.producers)
+            if product is not None:
+                return (product,)
         if isinstance(op, ops.Dot) and (shares := shares_of(*(self.types[s] for s in sources))) is not None:
             left, right = values
             return (dot(self.at, op, left, right, shares),)
