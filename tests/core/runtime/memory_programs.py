@@ -79,7 +79,7 @@ def the_gradient_of_a_recurrent_network() -> Made:
         h[0] = tp.zeros((64, 128))
         h[t + 1] = tp.tanh(h @ w + x.reshape(64, 1))
         gradients = tp.grad((h[T - 1] ** 2).sum(), [w])
-    return ctx.compile({T: 2000}, gradients), feeds(x=normal(2000, 64), w=normal(128, 128) / 11)
+    return ctx.compile({T: 4000}, gradients), feeds(x=normal(4000, 64), w=normal(128, 128) / 11)
 
 
 def attention_over_a_prefix() -> Made:
