@@ -1,7 +1,8 @@
 """Islands of operations in JAX: what XLA's CPU compiler would compute together, element by element, and should not.
 
 Paddings read dear values from memory, and their sums are in memory (`apart`). Gathers at positions that follow each other are slices
-(`consecutive`). Scans compute large operands as they go, and what takes a part of their elements (`picked_scans`).
+(`consecutive`). Scans compute large operands as they go, and what takes a part of their elements (`picked_scans`). Products of
+large slices run in parts (`parts`).
 """
 
 from __future__ import annotations
