@@ -26,6 +26,7 @@ from tempo_core.ir.ops import Eval, Identity, Input, Output
 from tempo_core.ir.verify import InvalidGraphError
 from tempo_core.passes import pipeline
 from tempo_core.passes.base import Pass, remove_dead
+from tempo_core.passes.keep.fed import fed_in_parts
 from tempo_core.planner import Form, Planner
 from tempo_core.program import Program, is_interpreted
 from tempo_core.runtime.results import Result, Results
@@ -77,6 +78,7 @@ class _Compilation:
         timing: dict[str, float],
     ):
         """`limits` are the bounds that runs choose. The seconds of all passes are added to `timing`."""
+        source = fed_in_parts(source, context.inputs, config.parts)
         self.context, self.config, self.source, self.results = context, config, source, results
         self.limits, self.timing, self.ends = limits, timing, source.ends()
         self.least = [(symbol, limit.at_least) for symbol, limit in limits.items()]
@@ -275,7 +277,7 @@ def checked_tiles(context: BaseContext, config: Config) -> tuple[tuple[str, int]
     """The sizes of tiles by step. Raises ConfigError if the config names a step that the context lacks."""
     names = [step.name for step in context.steps]
     options = [(f"disable='vectorize({step})'", step) for step in config.unvectorized_steps]
-    sizes = {"checkpoint": config.checkpoints, "tile": config.tiles}
+    sizes = {"checkpoint": config.checkpoints, "tile": config.tiles, "host": tuple(config.parts.items())}
     for option, step in (*((name, step) for name, pairs in sizes.items() for step, _ in pairs), *options):
         if step not in names:
             raise ConfigError(

@@ -36,6 +36,9 @@ class Config:
     checkpoint: sizes of segments by step, `{"t": 100}`. Of loops over that step, values are kept for the gradient at the ends of segments
         alone, and computed again, segment by segment, by the loop that goes back. With `{"t": (1000, 30)}`, segments are cut into segments
         again. The step is not vectorized. Results are the same.
+    host: sizes of parts by step, `{"t": 1000}`. Values with more points of that step live in the memory of the host. Loops that walk through
+        them run in launches of about so many points, each with those points on the device that it needs. Inputs over that step are fed in
+        the same way: from a file that is memory-mapped, the device never has more than a part. Results are the same.
     memory_limit: refuse a plan whose peak is more than this, in bytes or as "2GiB": stores, inputs, results and temporaries. The error
         lists the largest tensors. The device programs are compiled for it, as XLA decides about temporaries; runs use them.
     check_numerics: raise NumericsError if a value that is not finite reaches an output, a function on the host or a recurrence.
@@ -56,6 +59,7 @@ class Config:
     disable: tuple[str, ...] = ()
     tile: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
     checkpoint: Mapping[str, int | tuple[int, ...]] | tuple[tuple[str, int], ...] = ()
+    host: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
     memory_limit: int | str | None = None
     check_numerics: bool = False
     launch_seconds: float | None = 0.25
@@ -95,7 +99,7 @@ class Config:
                 hint='Config(cache="programs"), or Config(cache=True) for the usual place',
             )
         object.__setattr__(self, "cache", os.fspath(self.cache) if isinstance(self.cache, os.PathLike) else self.cache or None)
-        for option, of in (("tile", "tiles"), ("checkpoint", "segments")):
+        for option, of in (("tile", "tiles"), ("checkpoint", "segments"), ("host", "parts")):
             object.__setattr__(self, option, _sizes_by_step(option, of, getattr(self, option)))
         is_number = not isinstance(self.devices, (bool, str)) and hasattr(self.devices, "__index__")
         if self.devices != "auto" and not (is_number and self.devices >= 1):  # type: ignore[operator]
@@ -134,6 +138,11 @@ class Config:
         return () if self.disabled("checkpoint") else tuple(self.checkpoint)  # type: ignore[arg-type]
 
     @property
+    def parts(self) -> dict[str, int]:
+        """The sizes of the parts on the device, by step. An interpreted program has all values in one place."""
+        return {} if self.interpreted else dict(self.host)  # type: ignore[arg-type]
+
+    @property
     def cache_bytes(self) -> int:
         """The limit of the cache on disk, in bytes."""
         return size_in_bytes(self.cache_limit)
@@ -168,8 +177,8 @@ def _sizes_by_step(option: str, of: str, sizes: object) -> tuple[tuple[str, int]
                 f"the {of} of step {step} have the size {size!r}", hint=f'give a number of at least 1: {option}={{"t": 64}}'
             )
     several = {step for step, _ in pairs if sum(step == other for other, _ in pairs) > 1}
-    if several and option == "tile":
-        raise ConfigError(f"the tiles of step {min(several)} have several sizes", hint='give one: tile={"t": 64}')
+    if several and option != "checkpoint":
+        raise ConfigError(f"the {of} of step {min(several)} have several sizes", hint=f'give one: {option}={{"t": 64}}')
     return tuple(sorted(((step, size.__index__()) for step, size in pairs), key=lambda pair: (pair[0], -pair[1])))
 
 

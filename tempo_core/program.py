@@ -114,7 +114,9 @@ class Program(Shown, Generic[R]):
         is_staged = not is_interpreted(self.graph, config)
         shared = spread(config.devices, source, scheduled, self.limits, lambda: cost_of(scheduled, None)) if is_staged else None
         self._options = config.check_numerics, config.disable, config.launch_seconds
-        make = functools.partial(StagedProgram, scheduled, backend, *self._options, kept=kept.executables, spread=shared)
+        make = functools.partial(
+            StagedProgram, scheduled, backend, *self._options, kept=kept.executables, spread=shared, parts=config.parts
+        )
         self._programs = StagedPrograms(make)
         self._staged = self._programs.of() if is_staged else None
 

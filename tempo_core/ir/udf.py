@@ -13,10 +13,12 @@ from tempo_core.errors import DTypeError, ShapeError
 class Fed:
     """The function of a streamed input: the values under `name` in a run's inputs, one per point, in the order of the points.
 
-    It cannot be called: the runtime takes the values from the run's inputs.
+    It cannot be called: the runtime takes the values from the run's inputs. If they are fed `in_parts`, many points at a time go to the
+    device, in any order (`runtime/staged/parts.py`).
     """
 
     name: str
+    in_parts: bool = False
 
     def __call__(self, *operands: Any) -> Any:
         raise AssertionError(f"the runtime feeds the streamed input `{self.name}`")

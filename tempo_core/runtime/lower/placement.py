@@ -112,11 +112,13 @@ class Placement:
         logical = (*(None,) * slots, *self.type(key).shape)
         return self.spread.sharding([logical[k] for k in self.layout(key)])
 
+    def sizes(self, key: Key) -> tuple[int, ...]:
+        """The shape of one value of a store."""
+        return tuple(size.evaluate(self.bounds) for size in self.type(key).shape)
+
     def shape(self, key: Key) -> tuple[int, ...]:
         """The shape of an array of a store."""
-        type = self.type(key)
-        slots = tuple(s for s in self.slots(key) if s > 1)
-        logical = slots + tuple(size.evaluate(self.bounds) for size in type.shape)
+        logical = tuple(s for s in self.slots(key) if s > 1) + self.sizes(key)
         return tuple(logical[k] for k in self.layout(key))
 
     def layout(self, key: Key) -> tuple[int, ...]:

@@ -18,7 +18,9 @@ from tempo_core import prices
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Dataflow, Merge
 from tempo_core.runtime.staged.host import Chunks, Fetch, HostItem, HostLoop, Segment, inside, statements
+from tempo_core.runtime.staged.parts import Walked, around, iterations
 from tempo_core.schedule import Block, Execute, If, Loop
+from tempo_core.schedule.tidy import Limits
 from tempo_core.schedule.tree import Item, counter
 from tempo_core.symbolic.expr import Symbol, minimum
 
@@ -65,16 +67,24 @@ def opened(items: Sequence[HostItem], graph: Graph, step: str | None, stays_whol
     return _in_launches(items, True, lambda loop, is_outermost: False, count)
 
 
+def in_parts(items: Sequence[HostItem], walked: Walked, limits: Limits, stays_whole: Callable[[Loop], bool]) -> list[HostItem]:
+    """The items, with loops that walk through stores on the host as launches that each have a part of them on the device."""
+    return _in_launches(
+        items, limits, around, lambda loop, limits: None if stays_whole(loop) else iterations(walked, loop, limits), True
+    )
+
+
 def _in_launches(
     items: Sequence[HostItem],
     place: P,
     inner: Callable[[Loop | HostLoop, P], P],
     count: Callable[[Loop, P], int | None],
+    has_most: bool = False,
 ) -> list[HostItem]:
     """The items, with some loops of the device in launches. `place` is what is known around them, `inner(loop, place)` in a loop.
 
-    `count(loop, place)` is the number of iterations of the first launch; 0 if each iteration is one of the host; None for a loop that
-    stays whole.
+    `count(loop, place)` is the number of iterations of the first launch (of any, if it `has_most`); 0 if each iteration is one of the
+    host; None for a loop that stays whole.
     """
 
     def of_segment(segment: Segment, place: P) -> list[HostItem]:
@@ -93,7 +103,7 @@ def _in_launches(
                 continue
             finish()
             if first:
-                result.append(_chunks(item, segment, first))
+                result.append(_chunks(item, segment, first, first if has_most else None))
             else:
                 body = Segment(segment.number, (*segment.counters, item.counter), [], list(item.body.children))
                 parts = of_segment(body, inner(item, place))
@@ -106,8 +116,8 @@ def _in_launches(
         if isinstance(item, Segment):
             result += of_segment(item, place)
         else:
-            around = inner(item, place) if isinstance(item, HostLoop) else place
-            result.append(inside(item, functools.partial(_in_launches, place=around, inner=inner, count=count)))
+            outer = inner(item, place) if isinstance(item, HostLoop) else place
+            result.append(inside(item, functools.partial(_in_launches, place=outer, inner=inner, count=count, has_most=has_most)))
     return result
 
 
@@ -131,18 +141,18 @@ def _loops(item: Item) -> Iterator[Loop]:
             yield from _loops(child)
 
 
-def _chunks(loop: Loop, segment: Segment, count: int) -> Chunks:
+def _chunks(loop: Loop, segment: Segment, count: int, most: int | None) -> Chunks:
     first, last = counter(f"first {loop.counter.name}"), counter(f"last {loop.counter.name}")
     stop = last.expr if loop.stop.is_constant else minimum(last.expr, loop.stop)  # the loop may end inside of a piece
     piece = Loop(loop.counter, first.expr, stop, loop.step, loop.body)
     launch = Segment(segment.number, (*segment.counters, first, last), [], [piece], is_chunk=True)
-    return Chunks(loop.counter, launch, first, last, loop.start, loop.stop, loop.step, count)
+    return Chunks(loop.counter, launch, first, last, loop.start, loop.stop, loop.step, count, most)
 
 
-def next_count(count: int, seconds: float, wanted: float) -> int:
+def next_count(count: int, seconds: float, wanted: float, most: int | None = None) -> int:
     """The iterations of the next launch, if `count` of them took `seconds`."""
     if seconds < wanted / 2:
-        return 2 * count
+        return 2 * count if most is None else min(2 * count, most)
     return max(count // 2, 1) if seconds > 2 * wanted else count
 
 

@@ -116,6 +116,7 @@ class Chunks:
     stop: Expr
     step: int
     count: int  # iterations of the next launch
+    most: int | None = None  # iterations of a launch, if it has only a part of a store on the device
 
 
 HostItem = Union[Segment, HostCall, HostLoop, HostIf, Chunks]

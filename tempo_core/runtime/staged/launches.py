@@ -7,11 +7,11 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from tempo_core.ir.graph import Key
+from tempo_core.ir.graph import Key, Node
 from tempo_core.ir.ops import End, Input, Output, Sink, Udf
 from tempo_core.runtime.lower.liveness import Effects
 from tempo_core.runtime.lower.lower import Lowering
-from tempo_core.runtime.staged.chunks import cut, opened
+from tempo_core.runtime.staged.chunks import cut, in_parts, opened
 from tempo_core.runtime.staged.edges import awaited_first, early, joined
 from tempo_core.runtime.staged.host import (
     Chunks,
@@ -28,9 +28,11 @@ from tempo_core.runtime.staged.host import (
     segments,
     statements,
 )
+from tempo_core.runtime.staged.parts import Walked
 from tempo_core.schedule import Block, Execute, If, Loop
 from tempo_core.schedule.build import chosen_value
 from tempo_core.schedule.tree import Item, flat
+from tempo_core.symbolic.domain import is_full_range
 from tempo_core.symbolic.expr import Symbol
 
 
@@ -49,11 +51,15 @@ class Launches:
         launch_seconds: float | None,
         opened_at: tuple[str | None] | None,
         donated: Collection[str],
+        walked: Walked,
     ):
         self.lowering, self.graph, self.kept_outputs, self._disable = lowering, lowering.graph, frozenset(kept_outputs), disable
+        self.walked, self.hosted = walked, walked.hosted
         self.outputs: list[tuple[int, int]] = []  # (position, slot); each is fetched at its place, as its store may be used again
+        self.whole: list[tuple[int, Key]] = []  # (position, store on the host) of outputs that are all points of it
         self.slots = 0  # the number of places for operands and results of calls, and for outputs
         items = self._split(root, tuple(map(chosen_value, self.graph.chosen)))
+        self.returned: set[Key] = set()  # stores on the host whose values come from functions there
         self.kept = {} if "keep" in disable else self._keep(items)
         self.items = self._arranged(self._without_empty(items), launch_seconds, opened_at)
         self.segments = list(segments(self.items))
@@ -61,7 +67,7 @@ class Launches:
             segment.number = number
         self.store_keys = self._persistent()
         created = {key for segment in self.segments for key in segment.creates}
-        self.passed = [key for key in self.store_keys if key not in self.kept and key not in created]
+        self.passed = [key for key in self.store_keys if key not in self.kept and key not in self.hosted and key not in created]
         # Launches in loops count twice: they run more than once.
         self.readers = Counter(name for segment in self.segments for name in segment.inputs * (2 if segment.counters else 1))
         split = lowering.unrolled.inputs
@@ -78,10 +84,13 @@ class Launches:
         if "join" not in self._disable and not lowering.ends:
             items = joined(early(items, self._item_effects, self._put_effects), graph)
             items = awaited_first(items, graph, self._item_effects)
+        most = {chosen_value(step): lowering.bounds[step.bound_symbol] - 1 for step in graph.chosen}
+        if self.hosted:
+            limits = {last: (0, number) for last, number in most.items()}
+            items = in_parts(items, self.walked, limits, self._stays_whole)
         if opened_at is not None:
             items = opened(items, graph, *opened_at, lowering.unrolled.writes_out)
         if "chunk" not in self._disable and launch_seconds is not None:
-            most = {chosen_value(step): lowering.bounds[step.bound_symbol] - 1 for step in graph.chosen}
             items = cut(items, graph, {**lowering.bounds, **most}, launch_seconds, self._stays_whole)
         return items
 
@@ -96,6 +105,16 @@ class Launches:
         sinks = any(isinstance(op, Sink) and not isinstance(op, End) for op in ops)
         return sinks or any(isinstance(op, Udf) and op.kind == "host" for op in ops)
 
+    def _is_whole(self, node: Node) -> bool:
+        """Whether an output is all points of a store on the host."""
+        (edge,) = node.inputs
+        key = edge.source, edge.output
+        if key not in self.hosted or node.domain.steps:
+            return False
+        steps, slots = self.graph[edge.source].domain.steps, self.hosted[key].storage.slots
+        sizes = [self.lowering.bounds[step.bound_symbol] for step in steps]
+        return list(slots) == sizes and all(is_full_range(index, step) for index, step in zip(edge.index, steps, strict=True))
+
     def _slot(self) -> int:
         self.slots += 1
         return self.slots - 1
@@ -104,7 +123,9 @@ class Launches:
         items: list[HostItem] = []
         for child in flat(block):
             node = self.graph[child.node] if isinstance(child, Execute) else None
-            if isinstance(child, Execute) and node and isinstance(node.op, Output) and (node.id, 0) not in self.kept_outputs:
+            if isinstance(child, Execute) and node and isinstance(node.op, Output) and self._is_whole(node):
+                self.whole.append((node.op.position, (node.inputs[0].source, node.inputs[0].output)))
+            elif isinstance(child, Execute) and node and isinstance(node.op, Output) and (node.id, 0) not in self.kept_outputs:
                 fetch = Fetch(child, self._slot())
                 add(items, Segment(0, counters, [], [fetch]))
                 self.outputs.append((node.op.position, fetch.slot))
@@ -151,7 +172,8 @@ class Launches:
             others = [each for each in segment.puts if each is not put]
             segment.puts = [*others, replace(put, outputs=outputs)] if outputs else others
         kept = {(call.execute.node, output) for call in returning for output in call.kept}
-        return {key: (self.lowering.shape(key), self.lowering.dtype(key)) for key in sorted(kept)}
+        self.returned = kept & self.hosted.keys()
+        return {key: (self.lowering.shape(key), self.lowering.dtype(key)) for key in sorted(kept - self.returned)}
 
     def _without_empty(self, items: list[HostItem]) -> list[HostItem]:
         """The items without launches that do nothing."""
@@ -189,7 +211,8 @@ class Launches:
         touching = Counter(key for effect in effects.values() for key in effect.touches)
         needed = frozenset(key for effect in effects.values() for key in effect.needs)
         persistent = {key for key, count in touching.items() if key in needed or count > 1} | self.kept_outputs | set(self.kept)
-        live = self._live(self.kept_outputs)
+        persistent |= {key for key in touching if key in self.hosted}
+        live = self._live(self.kept_outputs | {key for _, key in self.whole})
         for segment in self.segments:
             effect = effects[segment.number]
             segment.writes = tuple(sorted(effect.writes & persistent & live[segment.number]))
@@ -205,7 +228,7 @@ class Launches:
         Such a launch runs once, and before all others that touch the store. Where it returns no such store, no other launch may need it.
         """
         users = Counter(key for segment in self.segments for key in (*segment.writes, *segment.reads))
-        touched = set(self.kept)
+        touched = {*self.kept, *self.hosted}
         for item in self.items:
             if isinstance(item, Segment):
                 created = {*item.writes, *(key for key in item.reads if users[key] == 1)}

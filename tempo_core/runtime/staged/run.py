@@ -38,6 +38,7 @@ class Progress:
         self.streams: Mapping[str, Feed] = fed.streams
         self.seed = np.uint32(seed & 0xFFFFFFFF)
         self.stores = staged.new_stores()
+        self.held = {key: staged.host_store(key, fed) for key in staged.hosted}
         self.kept = {key: np.zeros(shape, dtype) for key, (shape, dtype) in staged.kept.items()}  # stores of the host
         self.stale = set(self.kept)  # those of them that changed since a device program took them
         self.lacks_stores = False  # whether those that are not there count as empty: in a run that was put back
@@ -86,7 +87,7 @@ class Host:
         steps = counted_steps(item.counter, _executes([item]), self.graph)
         if isinstance(item, Chunks):
             seconds = self.staged.launch_seconds
-            return Pieces(item, steps, self.bounds, self._piece(item), functools.partial(next_count, wanted=seconds))
+            return Pieces(item, steps, self.bounds, self._piece(item), functools.partial(next_count, wanted=seconds, most=item.most))
         edge, body = self._nodes(item.edge), self._nodes(item.body)
         return Loop(item, steps, self.bounds, body, [*edge, *body])
 
@@ -100,6 +101,8 @@ class Host:
         writes, inputs, given, counters = segment.writes, segment.inputs, segment.donated, segment.counters
         donated, reads = segment.stores_passed
         kept = [key for key in reads if key in staged.kept]
+        moves = staged.moves.get(segment.number, {})
+        moved = {key: moves[key] for key in (*donated, *reads) if key in staged.hosted}
         puts = [(put.slot, put.outputs) for put in segment.puts]
         fetches = [item.slot for item in segment.fetches]
         int32 = np.int32
@@ -112,6 +115,9 @@ class Host:
                 if key in run.stale:
                     stores[key] = aligned.copied(run.kept[key], run.kept[key].dtype)
                     run.stale.discard(key)
+            now = {key: each.at(at) for key, each in moved.items()}
+            for key, move in now.items():
+                stores[key] = run.held[key].take(move)
             if run.lacks_stores:
                 stores.update((key, staged.lowering.zeros(key)) for key in (*donated, *reads) if key not in stores)
             arguments = (
@@ -126,8 +132,13 @@ class Host:
             if compiled is None:
                 compiled = staged.compile(segment, arguments)
             written, fetched, seen = compiled(*arguments)
+            for key in now:
+                del stores[key]  # its memory is the host store's
             for key, value in zip(writes, written, strict=True):
-                stores[key] = value
+                if key in now:
+                    run.held[key].give(value, now[key])
+                else:
+                    stores[key] = value
             for slot, value in zip(fetches, fetched, strict=True):
                 values[slot] = value
             if run.watch is not None and seen:
@@ -141,12 +152,17 @@ class Host:
         """A function that runs some iterations of a long loop, and waits for them: Python serves signals between two launches."""
         launch, clock = self._launch(item.segment), lambda: self.staged.clock()
         results = item.segment.writes[:1]  # the arrays of a launch are ready together; a loop that no result needs has none
+        moves = self.staged.moves.get(item.segment.number, {})
+        ahead = {key: moves[key] for key in item.segment.stores_passed[1] if key in moves}  # those that a launch only reads
 
         def piece(run: Progress, first: int, last: int) -> float | None:
             is_new, began = item.segment.compiled is None, clock()
             run.counters[item.first], run.counters[item.last] = first, last
             launch(run)
-            jax.block_until_ready([run.stores[key] for key in results])
+            then = {**run.counters, item.first: last, item.last: last + (last - first)}
+            for key, each in ahead.items():
+                run.held[key].fetch_ahead(each.at(then))
+            jax.block_until_ready([run.held[key].part if key in run.held else run.stores[key] for key in results])
             return None if is_new else clock() - began
 
         return piece
@@ -216,7 +232,8 @@ class Host:
         """A function that stores results which stay on the host."""
         lowering, node = self.staged.lowering, self.graph[item.execute.node]
         point = [self._evaluator(e) for e in item.execute.point]
-        keys = [(node.id, output) for output in item.kept]
+        on_host = [(node.id, output) for output in item.kept if (node.id, output) in self.staged.launches.returned]
+        keys = [(node.id, output) for output in item.kept if (node.id, output) not in on_host]
         alike: dict[Any, list[Key]] = {}  # results that have the same place in their stores
         for key in keys:
             alike.setdefault((lowering.storage[key], lowering.layout(key)), []).append(key)
@@ -228,6 +245,8 @@ class Host:
                 for key in group:
                     run.kept[key][at] = results[key[1]]
             run.stale.update(keys)
+            for key in on_host:
+                run.held[key].write(tuple(each(run.counters) for each in point), results[key[1]])
 
         return keep
 
@@ -277,7 +296,7 @@ class StagedProgram(Staged):
         """The results that a run has given so far, by position."""
         given = {position: run.values[slot][0] for position, slot in self.launches.outputs if run.values[slot] is not None}
         kept = {self.position(key[0]): run.stores[key] for key in self.kept_outputs if key in run.stores}
-        results = given | kept
+        results = given | kept | {position: self.whole(key, run.held[key]) for position, key in self.launches.whole}
         return results if self.spread is None else {position: self.spread.gathered(v) for position, v in results.items()}
 
 

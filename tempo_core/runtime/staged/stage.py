@@ -30,8 +30,10 @@ from tempo_core.backends.xla_cpu.wide_rows import held
 from tempo_core.compiling import Subject, compile_lowered
 from tempo_core.ir.graph import Key
 from tempo_core.ir.names.naming import label, names
-from tempo_core.ir.ops import End, Output
+from tempo_core.ir.ops import End, Output, Udf
 from tempo_core.ir.types import TensorType
+from tempo_core.ir.udf import Fed
+from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.lower.lower import Frame, Lowering
 from tempo_core.runtime.lower.placement import Stores
 from tempo_core.runtime.lower.unroll import Unrolled, unrolled
@@ -40,7 +42,9 @@ from tempo_core.runtime.staged.host import (
     Fetch,
     Segment,
 )
+from tempo_core.runtime.staged.host_store import HostStore
 from tempo_core.runtime.staged.launches import Launches
+from tempo_core.runtime.staged.parts import Moves, Walked, host_stores, with_points, without_fed
 from tempo_core.runtime.staged.spread import Spread
 from tempo_core.schedule import Execute, Scheduled, Storage, leaves
 from tempo_core.schedule.tree import flat
@@ -67,12 +71,13 @@ class Staged:
         is_differentiable: bool = False,
         donated: frozenset[str] = frozenset(),
         spread: Spread | None = None,
+        parts: Mapping[str, int] | None = None,
     ):
         """With `opened_at`, runs can stop between iterations of the loops over that step (of the outermost loops, for None).
 
         XLA programs that are `kept` on disk are taken from there, and others are added. If it `is_differentiable`, JAX can differentiate
         the device programs, as far as the lengths of their loops are numbers. The arrays of the inputs `donated` are the program's.
-        With `spread`, all device programs run on its devices.
+        With `spread`, all device programs run on its devices. Of stores with more points than `parts` says for a step, the device has parts.
         """
         self.check_numerics, self.disable = check_numerics, disable
         self.launch_seconds = prices.LONG_LOOP if launch_seconds is None else launch_seconds
@@ -81,20 +86,37 @@ class Staged:
         self.compiles = 0
         self.loads = 0  # XLA programs that came from disk
         self.compile_seconds = 0.0
-        outside = {id(item) for item in flat(scheduled.root)}
-        outputs = [each for each in leaves(scheduled.root) if isinstance(each, Execute) and self._is_output(each)]
+        root = without_fed(scheduled.root, scheduled.graph)
+        outside = {id(item) for item in flat(root)}
+        outputs = [each for each in leaves(root) if isinstance(each, Execute) and self._is_output(each)]
         self.kept_outputs = {(each.node, 0) for each in outputs if id(each) not in outside}  # in loops: stores to the end
         storage = {**scheduled.storage, **{key: Storage("register", ()) for key in self.kept_outputs}}
         self.unrolled = Unrolled()
         if "unroll" not in disable:
             on_cpu = jax.default_backend() == "cpu"
-            self.unrolled = unrolled(scheduled.root, self.graph, storage, scheduled.bounds, on_cpu)
-        self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend, self.unrolled, disable, spread)
-        self.lowering.is_differentiable = is_differentiable
-        self.launches = Launches(scheduled.root, self.lowering, self.kept_outputs, disable, launch_seconds, opened_at, donated)
+            self.unrolled = unrolled(root, self.graph, storage, scheduled.bounds, on_cpu)
+        self.hosted = host_stores(self.graph, scheduled.storage, scheduled.bounds, parts or {})
+        self.hosted = {key: each for key, each in self.hosted.items() if key not in self.unrolled.stores}
+        while True:  # until each store on the host has the number of points that all launches allow
+            there = {key: each.on_device for key, each in self.hosted.items()}
+            self.lowering = Lowering(self.graph, {**storage, **there}, scheduled.bounds, backend, self.unrolled, disable, spread)
+            self.lowering.is_differentiable = is_differentiable
+            walked = Walked(self.graph, scheduled.bounds, self.hosted)
+            self.launches = Launches(root, self.lowering, self.kept_outputs, disable, launch_seconds, opened_at, donated, walked)
+            stores = with_points(walked, self.launches.items)
+            if stores == self.hosted:
+                break
+            self.hosted = stores
+        self.moves = {segment.number: self._moves(segment, walked) for segment in self.launches.segments} if self.hosted else {}
         self.items, self.segments = self.launches.items, self.launches.segments
         self.kept, self.store_keys = self.launches.kept, self.launches.store_keys
         self._zeros: Callable[[], list[Any]] | None = None
+
+    def _moves(self, segment: Segment, walked: Walked) -> dict[Key, Moves]:
+        """What the launches of a segment touch of stores on the host."""
+        of_segment = walked.of_segment(segment)
+        bounds = {key: self.lowering.bounds[self.graph[key[0]].domain.steps[self.hosted[key].axis].bound_symbol] for key in of_segment}
+        return {key: Moves(touched, self.hosted[key], bounds[key]) for key, touched in of_segment.items()}
 
     def _is_output(self, execute: Execute) -> bool:
         return isinstance(self.graph[execute.node].op, Output)
@@ -371,6 +393,23 @@ class Staged:
             self.backend.zeros((), dtype.name)
 
     # -- running ------------------------------------------------------------------------------------------------------
+
+    def host_store(self, key: Key, fed: Feeds) -> HostStore:
+        """A store in the memory of the host, at the beginning of a run."""
+        store, lowering = self.hosted[key], self.lowering
+        op = self.graph[key[0]].op
+        feed = fed.streams[op.fn.name] if store.is_fed and isinstance(op, Udf) and isinstance(op.fn, Fed) else None
+        dimensions = [k for k, slots in enumerate(store.storage.slots) if slots > 1 or k == store.axis]
+        shape = (*(store.storage.slots[k] for k in dimensions), *lowering.sizes(key))
+        array = None if feed is not None else np.zeros(shape, lowering.dtype(key))
+        read = None if feed is None else functools.partial(feed.part, store.axis)
+        zeros, layout = functools.partial(lowering.zeros, key), lowering.layout(key)
+        return HostStore(store, dimensions, layout, lowering.shape(key), self.backend.to_device, zeros, array, read)
+
+    def whole(self, key: Key, held: HostStore) -> Any:
+        """All points of a store on the host, as a result."""
+        steps = self.graph[key[0]].domain.steps
+        return held.whole().reshape((*(self.lowering.bounds[s.bound_symbol] for s in steps), *self.lowering.sizes(key)))
 
     def new_stores(self) -> Stores:
         """Zeros for all stores that live between segments and that none of them creates, from one XLA program."""

@@ -1,0 +1,349 @@
+"""Stores in the memory of the host: which they are, and which of their points a launch has on the device.
+
+    for t in 0:100000:             for t in 0:1000:     h has the points 0:1001 on the device
+      h[t + 1] = f(h[t])     ->    for t in 1000:2000:  h has the points 1000:2001
+                                   ...
+
+A launch touches the points that its statements write and read, along one step: `Touched` has them as expressions of loop counters. A
+loop that walks through a store runs in launches of some iterations each, and between two of them points move (`moves`). Point p has the
+slot `p % points` on the device: there, such a store is a window of so many points. What no launch can have in part stays on the device.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tempo_core import prices
+from tempo_core.ir.graph import Graph, Key
+from tempo_core.ir.ops import Merge, Output, Udf
+from tempo_core.ir.udf import Fed
+from tempo_core.runtime.staged.host import Chunks, Fetch, HostItem, HostLoop, Segment, placed
+from tempo_core.schedule import Block, Execute, If, Loop, Storage
+from tempo_core.schedule.tidy import Limits, extent, limited, simplified
+from tempo_core.schedule.tree import Item, as_block, changed, counter
+from tempo_core.symbolic.domain import Index, Point, Range
+from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
+
+Span = tuple[int, int]  # points from the first to before the last
+
+
+@dataclass(frozen=True)
+class HostStorage:
+    """The storage of a store in the host's memory: `slots` there along the step `axis`, of which the device has `points` at a time.
+
+    A launch may walk through `advance` points. `storage` is that of all points, `is_fed` says that an input fills it before the run.
+    """
+
+    storage: Storage
+    axis: int
+    advance: int
+    is_fed: bool = False
+    points: int = 2
+
+    @property
+    def slots(self) -> int:
+        return self.storage.slots[self.axis]
+
+    @property
+    def on_device(self) -> Storage:
+        """What the device has: a part is a window."""
+        slots = self.storage.slots
+        if self.points == self.slots:
+            return self.storage
+        return Storage("window", (*slots[: self.axis], self.points, *slots[self.axis + 1 :]))
+
+
+def host_stores(
+    graph: Graph, storage: Mapping[Key, Storage], bounds: Mapping[Symbol, int], sizes: Mapping[str, int]
+) -> dict[Key, HostStorage]:
+    """The stores that may live on the host: those with many points along a step of `sizes`, and inputs that are fed in parts."""
+    hosted = {}
+    for key, each in storage.items():
+        node, type = graph[key[0]], graph[key[0]].outputs[key[1]]
+        if is_fed_in_parts(graph, key[0]):
+            each = Storage("block", tuple(bounds[step.bound_symbol] for step in node.domain.steps))
+        elif any(each.lasting):
+            continue
+        axes = [axis for axis, step in enumerate(node.domain.steps) if step.name in sizes]
+        axis = max(axes, key=lambda axis: each.slots[axis], default=None)
+        if axis is None or not type.is_static:
+            continue
+        advance = sizes[node.domain.steps[axis].name]
+        if is_fed_in_parts(graph, key[0]):
+            hosted[key] = HostStorage(each, axis, advance, True)
+            continue
+        is_large = type.size_in_bytes(bounds) * each.size >= prices.LEAST_ON_HOST
+        if is_large and each.slots[axis] > max(advance, 2):
+            hosted[key] = HostStorage(each, axis, advance)
+    return hosted
+
+
+def without_fed(root: Block, graph: Graph) -> Block:
+    """A program without the statements of inputs that are fed in parts: their values are there before it runs."""
+    numbers = {node.id for node in graph if is_fed_in_parts(graph, node.id)}
+
+    def rest(item: Item) -> Item:
+        return Block() if isinstance(item, Execute) and item.node in numbers else changed(item, rest)
+
+    return as_block(simplified(changed(root, rest), {})) if numbers else root
+
+
+def is_fed_in_parts(graph: Graph, node_id: int) -> bool:
+    op = graph[node_id].op
+    return isinstance(op, Udf) and isinstance(op.fn, Fed) and op.fn.in_parts
+
+
+# -- what is touched --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Touched:
+    """Points of a store along its step, in loop counters: from `first` to before `stop`, in each iteration of the `loops` of a launch.
+
+    `others` is the place along its other steps. Without a condition, `always` holds. `aligned` is the length of a range that begins at its
+    multiples; 1 for others.
+    """
+
+    first: Expr
+    stop: Expr
+    others: tuple[Index | Expr, ...]
+    loops: tuple[Loop, ...]
+    is_written: bool
+    always: bool = True
+    aligned: int = 1
+
+
+class Walked:
+    """What the statements of a program touch of its stores on the host."""
+
+    def __init__(self, graph: Graph, bounds: Mapping[Symbol, int], hosted: Mapping[Key, HostStorage]):
+        self.graph, self.hosted = graph, hosted
+        self._numbers: dict[Symbol, IntoExpr] = dict(bounds)
+
+    def of_segment(self, segment: Segment) -> dict[Key, list[Touched]]:
+        """What a launch touches, by store."""
+        touched = [each for put in segment.puts for each in self._written(put.execute, put.outputs, (), True)]
+        for item in segment.items:
+            touched += self._read(item.execute, (), True) if isinstance(item, Fetch) else self.of(item)
+        return by_store(touched)
+
+    def of(self, item: Item, loops: tuple[Loop, ...] = (), always: bool = True) -> Iterator[tuple[Key, Touched]]:
+        if isinstance(item, Block):
+            for child in item.children:
+                yield from self.of(child, loops, always)
+        elif isinstance(item, Loop):
+            yield from self.of(item.body, (*loops, item), always)
+        elif isinstance(item, If):
+            for block in (item.then, item.orelse or Block()):
+                yield from self.of(block, loops, False)
+        elif isinstance(item, Execute):
+            node = self.graph[item.node]
+            yield from self._read(item, loops, always)
+            outputs = range(1) if isinstance(node.op, (Merge, Output)) else range(len(node.outputs))
+            yield from self._written(item, outputs, loops, always)
+
+    def _written(
+        self, execute: Execute, outputs: Iterable[int], loops: tuple[Loop, ...], always: bool
+    ) -> Iterator[tuple[Key, Touched]]:
+        for key in ((execute.node, output) for output in outputs):
+            if key in self.hosted:
+                axis = self.hosted[key].axis
+                at = execute.point[axis].substitute(self._numbers)
+                yield key, Touched(at, at + 1, _without(execute.point, axis), loops, True, always)
+
+    def _read(self, execute: Execute, loops: tuple[Loop, ...], always: bool) -> Iterator[tuple[Key, Touched]]:
+        node = self.graph[execute.node]
+        at: dict[Symbol, IntoExpr] = {**self._numbers, **dict(zip(node.domain.steps, execute.point, strict=True))}
+        for edge in node.operands(execute.branch):
+            key = edge.source, edge.output
+            if key not in self.hosted:
+                continue
+            place = [index.substitute(at) for index in edge.index]
+            axis = self.hosted[key].axis
+            others = _without([index.expr if isinstance(index, Point) else index for index in place], axis)
+            index = place[axis]
+            if isinstance(index, Point):
+                yield key, Touched(index.expr, index.expr + 1, others, loops, False, always)
+            else:
+                yield key, Touched(index.start, index.stop, others, loops, False, always, _alignment(index))
+
+
+def _without(place: Sequence[Index | Expr], axis: int) -> tuple[Index | Expr, ...]:
+    return (*place[:axis], *place[axis + 1 :])
+
+
+def _alignment(index: Range) -> int:
+    """The length of a range, if it always begins at a multiple of it."""
+    length = index.length.constant if index.length.is_constant and index.stride == 1 else 1
+    return length if length > 0 and all(coefficient % length == 0 for _, coefficient in index.start.terms) else 1
+
+
+def by_store(touched: Iterable[tuple[Key, Touched]]) -> dict[Key, list[Touched]]:
+    stores: dict[Key, list[Touched]] = {}
+    for key, each in touched:
+        stores.setdefault(key, []).append(each)
+    return stores
+
+
+# -- how many points --------------------------------------------------------------------------------------------------
+
+
+def most_points(touched: Sequence[Touched], limits: Limits) -> int | None:
+    """The most points from the first to the last that one launch touches; None if nothing is known. `limits` are those of the counters
+    around it.
+    """
+    lasts, firsts = ([_ends(each, name, limits) for each in touched] for name in ("last", "first"))
+    spans = [extent(stop - first, {**inner, **others}) for _, stop, inner in lasts for first, _, others in firsts]
+    return None if None in spans else max(span[1] for span in spans if span)
+
+
+def _ends(touched: Touched, name: str, limits: Limits) -> tuple[Expr, Expr, Limits]:
+    """The ends of what is touched, with limits of their symbols.
+
+    A counter of the launch is its loop's start and a distance (called by `name`), so that equal starts cancel out in differences.
+    """
+    inner = dict(limits)
+    at: dict[Symbol, IntoExpr] = {}
+    for loop in touched.loops:
+        start = loop.start.substitute(at)
+        length = extent(loop.stop.substitute(at) - start, inner)
+        if length is not None:
+            distance = counter(f"{name} {loop.counter.name}, on")
+            inner[distance] = (0, max(length[1] - 1, 0))
+            at[loop.counter] = start + distance.expr
+    return touched.first.substitute(at), touched.stop.substitute(at), inner
+
+
+def in_part(loop: Loop, count: int) -> Loop:
+    """Some iterations of a loop: `count` of them, from any one on."""
+    first = counter(f"first {loop.counter.name}").expr
+    return replace(loop, start=first, stop=first + count * loop.step)
+
+
+def around(loop: Loop | HostLoop | Chunks, limits: Limits) -> Limits:
+    """The limits of the counters in a part of a loop."""
+    first, last = extent(loop.start, limits), extent(loop.stop - 1, limits)
+    if first is None or last is None:
+        return limits
+    span = first[0], max(last[1], first[0])
+    return {**limits, loop.counter: span, counter(f"first {loop.counter.name}"): span}
+
+
+def iterations(walked: Walked, loop: Loop, limits: Limits) -> int | None:
+    """How many iterations of a loop are one launch; None if it may stay whole, 0 if even one iteration touches too much."""
+    counts = []
+    inner = around(loop, limits)
+    for key, touched in by_store(walked.of(loop)).items():
+        store, (whole, one, two) = walked.hosted[key], (
+            most_points([replace(each, loops=(part, *each.loops[1:])) for each in touched], inner)
+            for part in (loop, in_part(loop, 1), in_part(loop, 2))
+        )
+        if one is None or two is None or one >= store.slots:
+            return 0
+        if whole is None or whole > max(store.advance, one):
+            counts.append(1 if two == one else max((store.advance - 1) // (two - one) + 1, 1))
+    return min(counts, default=None)
+
+
+def with_points(walked: Walked, items: Sequence[HostItem]) -> dict[Key, HostStorage]:
+    """The stores with the number of points that the device needs of each; without those that some launch needs as a whole.
+
+    Inputs that are fed in parts stay, with all their points.
+    """
+    most: dict[Key, int] = {}
+    aligned: dict[Key, int] = {}
+    for segment, loops in placed(items):
+        if not isinstance(segment, Segment):
+            continue
+        limits: Limits = functools.reduce(lambda limits, loop: around(loop, limits), loops, {})
+        for key, touched in walked.of_segment(segment).items():
+            if segment.is_chunk:
+                chunks = loops[-1]
+                assert isinstance(chunks, Chunks)
+                touched = [replace(each, loops=(in_part(each.loops[0], chunks.most or 1), *each.loops[1:])) for each in touched]
+            points = most_points(touched, limits)
+            most[key] = max(most.get(key, 2), walked.hosted[key].slots if points is None else points)
+            aligned[key] = max(aligned.get(key, 1), *(each.aligned for each in touched))
+    stores = {}
+    for key, store in walked.hosted.items():
+        points, length = most.get(key, 2), aligned.get(key, 1)
+        points = -(-points // length) * length  # then such a range is one slice of the window
+        if points < store.slots or store.is_fed:
+            stores[key] = replace(store, points=min(points, store.slots))
+    return stores
+
+
+# -- a launch ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Move:
+    """What one launch touches of a store: all points, those that it writes, and those that it must have from before."""
+
+    touched: Span
+    written: Span | None
+    needed: Span | None
+
+
+class Moves:
+    """The points of a store that the launches of a segment touch, for values of the counters around them."""
+
+    def __init__(self, touched: Sequence[Touched], store: HostStorage, bound: int):
+        self.all, self.bound = touched, bound
+        self.written = [each for each in touched if each.is_written]
+        is_alone = math.prod(store.storage.slots) == store.slots
+        self.needed = _before(self.written[0], touched) if is_alone and _follow(self.written, touched) else touched
+
+    @property
+    def is_read_only(self) -> bool:
+        return not self.written
+
+    def at(self, counters: Mapping[Symbol, int]) -> Move | None:
+        """None for a launch that touches nothing."""
+        limits = {symbol: (value, value) for symbol, value in counters.items()}
+        touched = self._span(self.all, limits)
+        if touched is None:
+            return None
+        return Move(touched, self._span(self.written, limits), self._span(self.needed, limits))
+
+    def _span(self, touched: Iterable[Touched], limits: Limits) -> Span | None:
+        spans = [span for each in touched if (span := _span(each, limits)) is not None]
+        if not spans:
+            return None
+        first, stop = max(min(first for first, _ in spans), 0), min(max(stop for _, stop in spans), self.bound)
+        return (first, stop) if first < stop else None
+
+
+def _span(touched: Touched, limits: Limits) -> Span | None:
+    for loop in touched.loops:
+        limits = limited(loop, limits)
+        first, last = limits[loop.counter]
+        if first > last:
+            return None
+    first, stop = extent(touched.first, limits), extent(touched.stop, limits)
+    assert first is not None and stop is not None, "`most_points` has seen it"
+    return first[0], stop[1]
+
+
+def _follow(writes: Sequence[Touched], touched: Sequence[Touched]) -> bool:
+    """Whether each iteration of a loop writes the next point, and reads this one or earlier ones."""
+    if len(writes) != 1 or not writes[0].always or len(writes[0].loops) > 1:
+        return False
+    (write,) = writes
+    if write.loops and (write.loops[0].step != 1 or not (write.first - write.loops[0].counter.expr).is_constant):
+        return False
+    ahead = [write.first - each.stop + 1 for each in touched]
+    are_together = all(each.loops[:1] == write.loops and each.others == write.others for each in touched)
+    return are_together and all(distance.is_constant and distance.constant >= 0 for distance in ahead)
+
+
+def _before(write: Touched, touched: Sequence[Touched]) -> list[Touched]:
+    """What is read of the points before the first that a launch writes."""
+    start = {loop.counter: loop.start for loop in write.loops}
+    earlier = (replace(each, stop=write.first) for each in touched if not each.is_written and each.first != write.first)
+    return [
+        replace(each, first=each.first.substitute(start), stop=each.stop.substitute(start), loops=()) for each in earlier
+    ]
