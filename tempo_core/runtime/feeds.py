@@ -200,14 +200,17 @@ class Feed:
         iterator = self._iterator = iter(value)
         return lambda at: next(iterator)
 
-    def part(self, axis: int, span: tuple[int, int]) -> np.ndarray[Any, Any]:
-        """The values at some points along one step, and at all of the others. Dimensions of a single point are left out, but for that step."""
-        spec = self.spec
+    def part(self, axis: int, shape: tuple[int, ...], span: tuple[int, int]) -> np.ndarray[Any, Any]:
+        """The values at some points along one step: of all values, in an array of this `shape`, with zeros past the end of those given."""
         if self.array is None:
             self.array = self.collected()
-        values = self.array[(*(slice(None),) * axis, slice(*span))]
-        kept = tuple(n for k, n in enumerate(spec.bounds) if n > 1 and k < axis), tuple(n for n in spec.bounds[axis + 1 :] if n > 1)
-        return np.asarray(values).reshape((*kept[0], span[1] - span[0], *kept[1], *spec.shape))
+        values = np.asarray(self.array[(*(slice(None),) * axis, slice(*span))])
+        shape = (*shape[:axis], span[1] - span[0], *shape[axis + 1 :])
+        if values.shape == shape:
+            return values
+        part = np.zeros(shape, values.dtype)
+        part[tuple(map(slice, values.shape))] = values
+        return part
 
     def skip(self, count: int) -> None:
         """Go on after so many values, which an earlier run has taken: those of an iterator are taken and dropped."""

@@ -86,7 +86,7 @@ def check_built(built: dict[str, Any], only: str = "") -> Outcome:
     """`built` is the namespace after `Program.text` has run."""
     try:
         # Weights, stores and bounds are small here.
-        small = {"LEAST_BYTES_TO_UNROLL": 1, "LEAST_BYTES_TO_WRITE_ALONE": 1, "FEWEST_POINTS_TO_SPLIT": 2}
+        small = {"LEAST_BYTES_TO_UNROLL": 1, "LEAST_BYTES_TO_WRITE_ALONE": 1, "LEAST_ON_HOST": 0, "FEWEST_POINTS_TO_SPLIT": 2}
         small |= {"LEAST_BYTES_FOR_STRIPS": 1, "BYTES_OF_A_STRIP": 64, "MOST_TIMES_OFF": 64, "MOST_SHARE_ACCUMULATED": 1e9}
         spread = patch.object(Machine, "pays_to_spread", lambda *_: True)
         with np.errstate(all="ignore"), patch.multiple(prices, **small), spread:

@@ -42,7 +42,7 @@ def expected() -> list[str]:
         "result": results.VIEWS,
         "sink": ("everywhere", "where a condition holds"),
         "pass off": (*PASSES, *CHOICES, "vectorize(step)"),
-        "setting": ("seed", "check_numerics", "launch_seconds", "tile", "checkpoint"),
+        "setting": ("seed", "check_numerics", "launch_seconds", "tile", "checkpoint", "host"),
         "steps": ("1", "2", "3"),
         "bound": ("1", "more"),
         "input": ("float32", "int32", "streamed"),

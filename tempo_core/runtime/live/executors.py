@@ -56,7 +56,8 @@ class StagedExecutor:
         self.progress = Progress(staged, fed, seed, watch)
         self.walk = Walk(staged.host.tree, self.progress, path)
         slots = [slot for _, slot in staged.launches.outputs]
-        self.alive = Alive(staged.items, staged.graph, staged.lowering.bounds, (*staged.kept_outputs, *slots))
+        whole = [key for _, key in staged.launches.whole]
+        self.alive = Alive(staged.items, staged.graph, staged.lowering.bounds, (*staged.kept_outputs, *whole, *slots))
         chunks = (segment for segment in staged.segments if segment.is_chunk)
         self.of_pieces = {counter for segment in chunks for counter in segment.counters[-2:]}  # set anew for each launch
 
@@ -85,6 +86,8 @@ class StagedExecutor:
             if key in alive and key not in progress.kept:
                 arrays |= zip(self._names(key), value if self._is_split(key) else (value,), strict=True)
         arrays |= {f"host store/{self.names[key]}": array for key, array in progress.kept.items() if key in alive}
+        held = {key: held for key, held in progress.held.items() if key in alive and held.array is not None}
+        arrays |= {f"host store/{self.names[key]}": each.whole() for key, each in held.items()}
         for slot, given in enumerate(progress.values):
             if slot in alive and given is not None:
                 arrays |= {f"value/{slot}.{k}": array for k, array in enumerate(given)}
@@ -118,8 +121,11 @@ class StagedExecutor:
                 parts = tuple(staged.stored(key, arrays[name]) for name in self._names(key))
                 progress.stores[key] = parts if self._is_split(key) else parts[0]
         progress.lacks_stores = True  # those that a launch before this place began, and that nobody reads
-        for key, held in progress.kept.items():
-            held[...] = arrays.get(f"host store/{self.names[key]}", held)
+        for key, kept in progress.kept.items():
+            kept[...] = arrays.get(f"host store/{self.names[key]}", kept)
+        for key, held in progress.held.items():
+            if f"host store/{self.names[key]}" in arrays:
+                held.put_back(arrays[f"host store/{self.names[key]}"])
         progress.stale = set(progress.kept)
         for slot in range(staged.launches.slots):
             names_of_slot = itertools.takewhile(arrays.__contains__, (f"value/{slot}.{k}" for k in itertools.count()))

@@ -100,6 +100,12 @@ class HostStore:
         self.flush()
         return self.array if self.array is not None else self.read((0, self.store.slots))
 
+    def put_back(self, array: Array) -> None:
+        """Take over all points from another run."""
+        assert self.array is not None
+        self.array[...] = array
+        self.valid, self.part, self.dirty = (0, self.store.bound), None, None
+
     @property
     def device_bytes(self) -> int:
         """The bytes on the device now."""
@@ -114,10 +120,14 @@ class HostStore:
     # -- moves --------------------------------------------------------------------------------------------------------
 
     def _lacks(self, needed: Span | None) -> bool:
-        """Whether some points that a launch needs are here, and not on the device."""
-        if needed is None or self.valid is None:
+        """Whether some points that a launch needs are here, and not on the device.
+
+        Where points share slots, a point without a value has that of another one, which stays if the launch writes nothing there.
+        """
+        valid = self.valid if self.store.slots == self.store.bound else needed
+        if needed is None or valid is None:
             return False
-        first, stop = max(needed[0], self.valid[0]), min(needed[1], self.valid[1])
+        first, stop = max(needed[0], valid[0]), min(needed[1], valid[1])
         has_all = self.part is not None and self.resident[0] <= first and stop <= self.resident[1]
         return first < stop and not has_all
 

@@ -155,6 +155,7 @@ class Launches:
         for segment in segments(items):
             for key in {key for item in segment.items for key in self._item_effects(item).touches}:
                 readers.setdefault(key, []).append(segment)
+        readers |= {key: readers.get(key, []) for _, key in self.whole}
         returning = [call for call in calls(items) if not call.is_sink]
         puts = {put.slot: (segment, put) for segment in segments(items) for put in segment.puts}
         read_inside: dict[Key, bool] = {}  # whether a launch in the loop of a call reads the result

@@ -34,12 +34,14 @@ Span = tuple[int, int]  # points from the first to before the last
 class HostStorage:
     """The storage of a store in the host's memory: `slots` there along the step `axis`, of which the device has `points` at a time.
 
-    A launch may walk through `advance` points. `storage` is that of all points, `is_fed` says that an input fills it before the run.
+    A launch may walk through `advance` points. `storage` is that of all points, `bound` their number: with fewer slots, points share them.
+    An input that `is_fed` fills it before the run.
     """
 
     storage: Storage
     axis: int
     advance: int
+    bound: int
     is_fed: bool = False
     points: int = 2
 
@@ -64,20 +66,22 @@ def host_stores(
     for key, each in storage.items():
         node, type = graph[key[0]], graph[key[0]].outputs[key[1]]
         if is_fed_in_parts(graph, key[0]):
-            each = Storage("block", tuple(bounds[step.bound_symbol] for step in node.domain.steps))
+            steps = node.domain.steps
+            each = Storage("block", tuple(1 if step in graph.chosen else bounds[step.bound_symbol] for step in steps))
         elif any(each.lasting):
             continue
         axes = [axis for axis, step in enumerate(node.domain.steps) if step.name in sizes]
         axis = max(axes, key=lambda axis: each.slots[axis], default=None)
         if axis is None or not type.is_static:
             continue
-        advance = sizes[node.domain.steps[axis].name]
+        step = node.domain.steps[axis]
+        advance, bound = sizes[step.name], bounds[step.bound_symbol]
         if is_fed_in_parts(graph, key[0]):
-            hosted[key] = HostStorage(each, axis, advance, True)
+            hosted[key] = HostStorage(each, axis, advance, bound, True)
             continue
         is_large = type.size_in_bytes(bounds) * each.size >= prices.LEAST_ON_HOST
         if is_large and each.slots[axis] > max(advance, 2):
-            hosted[key] = HostStorage(each, axis, advance)
+            hosted[key] = HostStorage(each, axis, advance, bound)
     return hosted
 
 
@@ -291,8 +295,8 @@ class Move:
 class Moves:
     """The points of a store that the launches of a segment touch, for values of the counters around them."""
 
-    def __init__(self, touched: Sequence[Touched], store: HostStorage, bound: int):
-        self.all, self.bound = touched, bound
+    def __init__(self, touched: Sequence[Touched], store: HostStorage):
+        self.all, self.bound = touched, store.bound
         self.written = [each for each in touched if each.is_written]
         is_alone = math.prod(store.storage.slots) == store.slots
         self.needed = _before(self.written[0], touched) if is_alone and _follow(self.written, touched) else touched
@@ -310,22 +314,28 @@ class Moves:
         return Move(touched, self._span(self.written, limits), self._span(self.needed, limits))
 
     def _span(self, touched: Iterable[Touched], limits: Limits) -> Span | None:
-        spans = [span for each in touched if (span := _span(each, limits)) is not None]
+        spans = [span for each in touched if (span := _span(each, limits, self.bound)) is not None]
         if not spans:
             return None
         first, stop = max(min(first for first, _ in spans), 0), min(max(stop for _, stop in spans), self.bound)
         return (first, stop) if first < stop else None
 
 
-def _span(touched: Touched, limits: Limits) -> Span | None:
+def _span(touched: Touched, limits: Limits, bound: int) -> Span | None:
+    """What is touched, for values or limits of the counters around it: all points, if that is not known."""
     for loop in touched.loops:
         limits = limited(loop, limits)
-        first, last = limits[loop.counter]
+        first, last = limits.get(loop.counter, (0, 0))
         if first > last:
             return None
-    first, stop = extent(touched.first, limits), extent(touched.stop, limits)
-    assert first is not None and stop is not None, "`most_points` has seen it"
-    return first[0], stop[1]
+    first, stop = _extent(touched.first, limits), _extent(touched.stop, limits)
+    return (0, bound) if first is None or stop is None else (first[0], stop[1])
+
+
+def _extent(expr: Expr, limits: Limits) -> Span | None:
+    """The least and greatest value of an expression. Counters with one value may be in any operation."""
+    numbers = {symbol: first for symbol, (first, last) in limits.items() if first == last}
+    return extent(expr, limits) or extent(expr.substitute(numbers), limits)
 
 
 def _follow(writes: Sequence[Touched], touched: Sequence[Touched]) -> bool:

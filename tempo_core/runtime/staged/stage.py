@@ -44,7 +44,7 @@ from tempo_core.runtime.staged.host import (
 )
 from tempo_core.runtime.staged.host_store import HostStore
 from tempo_core.runtime.staged.launches import Launches
-from tempo_core.runtime.staged.parts import Moves, Walked, host_stores, with_points, without_fed
+from tempo_core.runtime.staged.parts import Moves, Span, Walked, host_stores, is_fed_in_parts, with_points, without_fed
 from tempo_core.runtime.staged.spread import Spread
 from tempo_core.schedule import Execute, Scheduled, Storage, leaves
 from tempo_core.schedule.tree import flat
@@ -94,7 +94,8 @@ class Staged:
         self.unrolled = Unrolled()
         if "unroll" not in disable:
             on_cpu = jax.default_backend() == "cpu"
-            self.unrolled = unrolled(root, self.graph, storage, scheduled.bounds, on_cpu)
+            own = {key: each for key, each in storage.items() if not is_fed_in_parts(self.graph, key[0])}
+            self.unrolled = unrolled(root, self.graph, own, scheduled.bounds, on_cpu)
         self.hosted = host_stores(self.graph, scheduled.storage, scheduled.bounds, parts or {})
         self.hosted = {key: each for key, each in self.hosted.items() if key not in self.unrolled.stores}
         while True:  # until each store on the host has the number of points that all launches allow
@@ -114,9 +115,7 @@ class Staged:
 
     def _moves(self, segment: Segment, walked: Walked) -> dict[Key, Moves]:
         """What the launches of a segment touch of stores on the host."""
-        of_segment = walked.of_segment(segment)
-        bounds = {key: self.lowering.bounds[self.graph[key[0]].domain.steps[self.hosted[key].axis].bound_symbol] for key in of_segment}
-        return {key: Moves(touched, self.hosted[key], bounds[key]) for key, touched in of_segment.items()}
+        return {key: Moves(touched, self.hosted[key]) for key, touched in walked.of_segment(segment).items()}
 
     def _is_output(self, execute: Execute) -> bool:
         return isinstance(self.graph[execute.node].op, Output)
@@ -399,12 +398,21 @@ class Staged:
         store, lowering = self.hosted[key], self.lowering
         op = self.graph[key[0]].op
         feed = fed.streams[op.fn.name] if store.is_fed and isinstance(op, Udf) and isinstance(op.fn, Fed) else None
-        dimensions = [k for k, slots in enumerate(store.storage.slots) if slots > 1 or k == store.axis]
-        shape = (*(store.storage.slots[k] for k in dimensions), *lowering.sizes(key))
-        array = None if feed is not None else np.zeros(shape, lowering.dtype(key))
-        read = None if feed is None else functools.partial(feed.part, store.axis)
+        slots, value = store.storage.slots, lowering.sizes(key)
+        dimensions = [k for k, count in enumerate(slots) if count > 1 or k == store.axis]
+        array, read = None, None
+        if feed is None:
+            array = np.zeros((*(slots[k] for k in dimensions), *value), lowering.dtype(key))
+        else:
+            chosen = len(self.graph.chosen)
+            whole = (*slots[chosen:], *value)
+
+            def read(span: Span) -> Any:
+                part = feed.part(store.axis - chosen, whole, span)
+                return part.reshape(*(span[1] - span[0] if k == store.axis else slots[k] for k in dimensions), *value)
+
         zeros, layout = functools.partial(lowering.zeros, key), lowering.layout(key)
-        return HostStore(store, dimensions, layout, lowering.shape(key), self.backend.to_device, zeros, array, read)
+        return HostStore(store, dimensions, layout, lowering.shape(key), functools.partial(self.stored, key), zeros, array, read)
 
     def whole(self, key: Key, held: HostStore) -> Any:
         """All points of a store on the host, as a result."""
