@@ -101,7 +101,8 @@ class _Compilation:
             return self.forms[form]._program(numbers, limits, timing, self._rebound)
 
         points = {step.name: numbers[step.bound_symbol] for step in self.context.steps}
-        program, choice = Planner(make, points, self.config, limit).choose()
+        fed = {step.name for steps in self.context.inputs.values() for step in steps}
+        program, choice = Planner(make, points, fed, self.config, limit).choose()
         program.choice = choice
         return program
 

@@ -19,6 +19,7 @@ PASSES = (
 # that iterations hand to the next ones (runtime/lower/registers.py), and what it does with launches (runtime/staged/stage.py, edges.py,
 # chunks.py).
 CHOICES = ("unroll", "registers", "keep", "join", "chunk", "create")
+SWAPS = ("auto", "host", "off")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Config:
     host: sizes of parts by step, `{"t": 1000}`. Values with more points of that step live in the memory of the host. Loops that walk through
         them run in launches of about so many points, each with those points on the device that it needs. Inputs over that step are fed in
         the same way: from a file that is memory-mapped, the device never has more than a part. Results are the same.
+    swap: where values go that `memory_limit` leaves no room for: "host", the memory of the host, or a directory, for files that are removed
+        after the run. "auto": to the host if the device has a memory of its own (on a CPU, that would save nothing). "off": nowhere.
     memory_limit: refuse a plan whose peak is more than this, in bytes or as "2GiB": stores, inputs, results and temporaries. The error
         lists the largest tensors. The device programs are compiled for it, as XLA decides about temporaries; runs use them.
     check_numerics: raise NumericsError if a value that is not finite reaches an output, a function on the host or a recurrence.
@@ -60,6 +63,7 @@ class Config:
     tile: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
     checkpoint: Mapping[str, int | tuple[int, ...]] | tuple[tuple[str, int], ...] = ()
     host: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
+    swap: str | Path = "auto"
     memory_limit: int | str | None = None
     check_numerics: bool = False
     launch_seconds: float | None = 0.25
@@ -97,6 +101,10 @@ class Config:
             raise ConfigError(
                 f"cache={self.cache!r} is not a directory",
                 hint='Config(cache="programs"), or Config(cache=True) for the usual place',
+            )
+        if not isinstance(self.swap, (str, os.PathLike)) or (self.swap not in SWAPS and not os.path.isdir(self.swap)):
+            raise ConfigError(
+                f"swap={str(self.swap)!r} is not a directory", hint=f'Config(swap="host"), one of {", ".join(SWAPS)}, or a directory'
             )
         object.__setattr__(self, "cache", os.fspath(self.cache) if isinstance(self.cache, os.PathLike) else self.cache or None)
         for option, of in (("tile", "tiles"), ("checkpoint", "segments"), ("host", "parts")):
@@ -141,6 +149,11 @@ class Config:
     def parts(self) -> dict[str, int]:
         """The sizes of the parts on the device, by step. An interpreted program has all values in one place."""
         return {} if self.interpreted else dict(self.host)  # type: ignore[arg-type]
+
+    @property
+    def swap_directory(self) -> str | None:
+        """The directory for stores on the host; None for its memory."""
+        return None if self.swap in SWAPS else os.fspath(self.swap)
 
     @property
     def cache_bytes(self) -> int:

@@ -9,12 +9,13 @@ inputs and results fit, XLA compiles some, those first that the cost model has f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 import jax
 
+from tempo_core import prices
 from tempo_core.config import Config
 from tempo_core.errors import CausalityError, TempoError
 from tempo_core.ir.graph import Graph
@@ -27,6 +28,7 @@ from tempo_core.runtime.cost.usage import Usage
 MOST_COMPILED = 6  # forms that XLA compiles for a choice by time, at seconds each; after these, any form that fits is taken
 LEAST_POINTS = 4  # of a step that is cut into tiles or segments
 TILES = 4, 16, 64  # into so many parts a step is cut, of which each is a tile
+PARTS = 8, 64  # of so many parts, the device has one at a time
 LEVELS = 3  # so often are segments cut into segments
 
 
@@ -49,19 +51,24 @@ class Form:
     loops: tuple[str, ...] = ()
     tiles: tuple[tuple[str, int], ...] = ()
     checkpoints: tuple[tuple[str, int], ...] = ()
+    host: tuple[tuple[str, int], ...] = ()
 
     def of(self, config: Config) -> Config:
         """The options of this form, on top of those that the user chose."""
         disable = (*config.disable, *(f"vectorize({step})" for step in self.loops))
         tile, checkpoint = (*config.tile, *self.tiles), (*config.checkpoint, *self.checkpoints)
-        return replace(config, disable=tuple(dict.fromkeys(disable)), memory_limit=None, tile=tile, checkpoint=checkpoint)
+        host = *config.host, *self.host
+        return replace(
+            config, disable=tuple(dict.fromkeys(disable)), memory_limit=None, tile=tile, checkpoint=checkpoint, host=host
+        )
 
     def __add__(self, other: Form) -> Form:
-        return Form(self.loops + other.loops, self.tiles + other.tiles, self.checkpoints + other.checkpoints)
+        checkpoints = self.checkpoints + other.checkpoints
+        return Form(self.loops + other.loops, self.tiles + other.tiles, checkpoints, self.host + other.host)
 
     @property
     def steps(self) -> set[str]:
-        return {*self.loops, *dict(self.tiles), *dict(self.checkpoints)}
+        return {*self.loops, *dict(self.tiles), *dict(self.checkpoints), *dict(self.host)}
 
     def __str__(self) -> str:
         parts = [f"a loop over {step}" for step in self.loops]
@@ -69,6 +76,7 @@ class Form:
         for step in dict(self.checkpoints):
             sizes = [size for each, size in self.checkpoints if each == step]
             parts.append(f"checkpoints every {' and '.join(map(str, sizes))} points of {step}")
+        parts += [f"values over {step} on the host, {size} points at a time on the device" for step, size in self.host]
         return " and ".join(parts) or "as without a limit"
 
 
@@ -79,6 +87,7 @@ class Candidate(Generic[P]):
     form: Form
     program: P
     limit: int
+    has_own_memory: bool = True  # whether what is on the host is not counted
     seconds: float = 0.0
     estimate: int = 0
     bytes: int = 0
@@ -87,15 +96,23 @@ class Candidate(Generic[P]):
     def __post_init__(self) -> None:
         self.plan = self.program.plan()
         usage = self.plan.count(False)
-        self.estimate = peak(usage)
+        self.estimate = self._peak(usage)
         self.is_exact = not self.plan.device_programs  # of a program that XLA does not compile, the estimate is all there is
-        self.bytes = self.estimate if self.is_exact else peak(usage.without_temporaries())
+        self.bytes = self.estimate if self.is_exact else self._peak(usage.without_temporaries())
         cost, platform = self.program.cost(), jax.default_backend()
         self.seconds = Machine.usual(platform).seconds(cost, len(self.plan.device_programs))
+        self.seconds += usage.bytes_moved * prices.SECONDS_OF_A_MOVED_BYTE
 
     def compile(self) -> None:
         if not self.is_exact:
-            self.bytes, self.is_exact = peak(self.plan.usage), True
+            self.bytes, self.is_exact = self._peak(self.plan.usage), True
+
+    def _peak(self, usage: Usage) -> int:
+        return peak(self.counted(usage))
+
+    def counted(self, usage: Usage) -> Usage:
+        """The usage of which the limit is for the device's part."""
+        return usage if self.has_own_memory else usage.in_one_memory()
 
     @property
     def fits(self) -> bool:
@@ -130,10 +147,13 @@ class Choice:
 
 
 class Planner(Generic[P]):
-    """Tries the forms of a program. `make` compiles one without XLA; `points` are the numbers of points of the steps."""
+    """Tries the forms of a program. `make` compiles one without XLA; `points` are the numbers of points of the steps, `fed` those of inputs."""
 
-    def __init__(self, make: Callable[[Form], P], points: Mapping[str, int], config: Config, limit: int):
-        self.make, self.points, self.config, self.limit = make, points, config, limit
+    def __init__(
+        self, make: Callable[[Form], P], points: Mapping[str, int], fed: Collection[str], config: Config, limit: int
+    ):
+        self.make, self.points, self.fed, self.config, self.limit = make, points, fed, config, limit
+        self.has_own_memory = config.swap not in ("auto", "off") or jax.default_backend() != "cpu"
         self.tried: dict[Form, Candidate[P]] = {}
         self.compiled = 0
 
@@ -169,7 +189,7 @@ class Planner(Generic[P]):
                 return None  # some programs need a step vectorized
             if any(each.program.graph.nodes == program.graph.nodes for each in self.tried.values()):
                 return None
-            self.tried[form] = Candidate(form, program, self.limit)
+            self.tried[form] = Candidate(form, program, self.limit, self.has_own_memory)
         return self.tried[form]
 
     def _fitting(self, candidates: Sequence[Candidate[P]]) -> Candidate[P] | None:
@@ -219,10 +239,24 @@ class Planner(Generic[P]):
                 root = points ** (1 / (levels + 1))  # then each level keeps as many values as the others
                 sizes = dict.fromkeys(math.ceil(root**level) for level in range(levels, 0, -1))
                 yield Form(checkpoints=tuple((step, size) for size in sizes))
+        yield from self._with_host(step)
+
+    def _with_host(self, step: str) -> Iterator[Form]:
+        """Forms in which the device has a part of the values over a step: in a loop over it, or tile by tile."""
+        may_swap = self.has_own_memory and self.config.swap != "off"
+        if self.config.interpreted or step in dict(self.config.host) or not (may_swap or step in self.fed):
+            return
+        can_loop = "vectorize" not in self.config.disable and step not in self.config.unvectorized_steps
+        can_tile = step not in dict(self.config.tile) and not self.config.disabled("tile")
+        for size in dict.fromkeys(-(-self.points[step] // parts) for parts in PARTS):
+            host = ((step, size),)
+            yield Form(host=host, loops=(step,) if can_loop else ())
+            if can_loop and can_tile:
+                yield Form(host=host, tiles=((step, size),))
 
     def _refusal(self) -> TempoError:
         """The error if nothing fits: the smallest limit that would do, and the tensors that need it."""
         for each in sorted(self.tried.values(), key=lambda each: each.estimate)[:2]:
             each.compile()
         least = min((each for each in self.tried.values() if each.is_exact), key=lambda each: each.bytes)
-        return least.plan.refused(self.limit, str(least.form), len(self.tried))
+        return least.plan.refused(self.limit, least.counted(least.plan.usage), str(least.form), len(self.tried))

@@ -115,7 +115,8 @@ class Program(Shown, Generic[R]):
         shared = spread(config.devices, source, scheduled, self.limits, lambda: cost_of(scheduled, None)) if is_staged else None
         self._options = config.check_numerics, config.disable, config.launch_seconds
         make = functools.partial(
-            StagedProgram, scheduled, backend, *self._options, kept=kept.executables, spread=shared, parts=config.parts
+            StagedProgram, scheduled, backend, *self._options, kept=kept.executables, spread=shared, parts=config.parts,
+            directory=config.swap_directory,
         )
         self._programs = StagedPrograms(make)
         self._staged = self._programs.of() if is_staged else None

@@ -24,7 +24,7 @@ class StoredTensor:
 
     name: str
     type: str
-    kind: str  # "register", "window" or "block"
+    kind: str  # "register", "window" or "block"; "host", and "part" for what the device has of it
     slots: tuple[int, ...]
     bytes: int
     persistent: bool  # lives between device programs (else a local of one)

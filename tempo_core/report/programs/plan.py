@@ -24,7 +24,7 @@ from tempo_core.report.pages.page import Group, Page, Picture, Table, Text, plac
 from tempo_core.report.pages.svg import write_svg
 from tempo_core.report.programs.memory_picture import memory_svg
 from tempo_core.report.programs.memory_table import COLUMNS, StoredTensor, largest, memory_text, peaks_text, usage_text
-from tempo_core.runtime.cost.usage import DEVICE, Moment, PlannedTensor, Usage, usage_of
+from tempo_core.runtime.cost.usage import DEVICE, ON_HOST, PART, Moment, PlannedTensor, Usage, usage_of
 from tempo_core.runtime.staged.host import Segment, loop_names, placed
 from tempo_core.runtime.staged.stage import Staged
 from tempo_core.schedule import Scheduled
@@ -87,9 +87,8 @@ class Plan(Shown):
         """Where `peak_host_bytes` are needed."""
         return self.usage.on_host
 
-    def refused(self, limit: int, form: str, forms: int) -> OutOfMemoryPlanError:
-        """The error for a program of which no form fits in `limit` bytes. This is the plan of the smallest `form` of so many."""
-        usage = self.usage
+    def refused(self, limit: int, usage: Usage, form: str, forms: int) -> OutOfMemoryPlanError:
+        """The error for a program of which no form fits in `limit` bytes. This is the usage of the smallest `form` of so many."""
         on_device, on_host = usage.peaks
         place, peak, needed = on_device if on_device[2] else on_host
         among = f", the smallest of {forms} forms ({form})," if forms > 1 else ""
@@ -265,9 +264,11 @@ def plan_of(
         each = type.size_in_bytes(scheduled.bounds) if type.is_static else 0
         noun = "parameters" if name in parameters else "tensors"
         group = f"{head(name)}{'|' if isinstance(node.op, Merge) else ''}"
-        tensors.append(
-            StoredTensor(name, str(type), storage.kind, storage.slots, each * storage.size, key in persistent, group, noun, line)
-        )
+        hosted = staged.hosted.get(key) if staged is not None else None
+        stores = [(storage.kind, storage)] if hosted is None else [(ON_HOST, hosted.storage), (PART, hosted.on_device)]
+        for kind, each_store in stores[hosted is not None and hosted.is_fed :]:
+            slots, is_there = each_store.slots, key in persistent and kind != ON_HOST
+            tensors.append(StoredTensor(name, str(type), kind, slots, each * each_store.size, is_there, group, noun, line))
     items = placed(staged.items) if staged is not None else ()
     places = tuple(loop_names(loops) for item, loops in items if isinstance(item, Segment))
     written_out = staged.unrolled.text(graph) if staged is not None else ""

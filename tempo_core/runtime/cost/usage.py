@@ -24,6 +24,7 @@ from tempo_core.runtime.staged.stage import Staged
 from tempo_core.schedule import Scheduled
 
 DEVICE, HOST, TEMPORARY = "device", "host", "temporary"
+ON_HOST, PART = "host", "part"  # kinds of stores: in the memory of the host, and what the device has of one
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class PlannedTensor:
     """Memory of one tensor.
 
     `type` is that of one value, in bounds; `shape` that of the whole array, in numbers. `kind` is "input", "result", "argument" (of a
-    function), "temporary", or that of a store: "register", "window", "block". It lives in `place`, "device" or "host", from moment
+    function), "temporary", or that of a store: "register", "window", "block"; "host" for one in the memory of the host, "part" for what
+    the device has of it. It lives in `place`, "device" or "host", from moment
     `first` to moment `last`. `line` is the user's line, as `file:line`; "" if there is none.
     """
 
@@ -88,6 +90,21 @@ class Usage:
     def without_temporaries(self) -> Usage:
         """What surely is in memory, before anything is compiled."""
         return Usage.of([tensor for tensor in self.tensors if tensor.kind != TEMPORARY], self.moments)
+
+    def in_one_memory(self) -> Usage:
+        """The usage of a device that shares its memory with the host: stores on the host take room there too."""
+        tensors = [replace(tensor, place=DEVICE) if tensor.kind == ON_HOST else tensor for tensor in self.tensors]
+        return Usage.of(tensors, self.moments)
+
+    @property
+    def bytes_moved(self) -> int:
+        """The bytes that move between host and device at least: of stores there and back, of inputs that are fed in parts."""
+        hosted = {tensor.name for tensor in self.tensors if tensor.kind == PART}
+        return sum(
+            tensor.bytes * (2 if tensor.kind == ON_HOST else 1)
+            for tensor in self.tensors
+            if tensor.place == HOST and (tensor.kind == ON_HOST or (tensor.kind == "input" and tensor.name in hosted))
+        )
 
     @property
     def on_device(self) -> Moment:
@@ -234,6 +251,8 @@ class _Counting:
                 continue
             if key not in self.scheduled.storage:  # a result inside of a loop
                 self._result(self.graph[key[0]], DEVICE, created.get(key, 0), end)
+            elif key in staged.hosted:
+                self._parts(staged, key, launches, end)
             elif key not in staged.kept:
                 self._store(key, DEVICE, created.get(key, 0), end)
             else:
@@ -242,11 +261,26 @@ class _Counting:
                 if readers:
                     self._store(key, DEVICE, readers[0], end)
 
+    def _parts(self, staged: Staged, key: Key, launches: Sequence[tuple[Segment, int]], end: int) -> None:
+        """A store on the host, and its part on the device. While a launch works, the part before or after it may be there too."""
+        store = staged.hosted[key]
+        node, type = self.graph[key[0]], self.graph[key[0]].outputs[key[1]]
+        if not store.is_fed:
+            self._add(self.labels[key], type, ON_HOST, store.storage.slots, HOST, 0, end, self._line(node))
+        touching = [number for segment, number in launches if key in (*segment.reads, *segment.writes)]
+        on_device = self.labels[key], type, PART, store.on_device.slots, DEVICE
+        if touching:
+            self._add(*on_device, touching[0], end, self._line(node))
+        for number in touching if store.points < store.slots else ():
+            self._add(*on_device, number, number, self._line(node))
+
     def _inputs(self, staged: Staged, launches: Sequence[tuple[Segment, int]], end: int) -> None:
         """Fed arrays: the caller's on the host, and on the device, during a launch or, if several launches read them, the whole run."""
         for name, node in self.graph.fed().items():
             readers = [number for segment, number in launches if name in segment.inputs]
-            self._add(name, node.outputs[0], "input", (), HOST, 0, end, node.where)
+            store = staged.hosted.get((node.id, 0))
+            slots = store.storage.slots if store is not None and store.is_fed else ()
+            self._add(name, node.outputs[0], "input", slots, HOST, 0, end, node.where)
             if readers:
                 several = staged.launches.readers[name] > 1
                 first, last = (0, end) if several else (readers[0], readers[0])

@@ -6,6 +6,8 @@ touches). While the device works, the points of the next launch are on their way
 
 from __future__ import annotations
 
+import math
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -202,6 +204,15 @@ class HostStore:
         before = (slice(None),) * self.axis
         pieces = [self.array[(*before, place)] for place, _ in _runs(span, self.store.slots)]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, self.axis)
+
+
+def zeros_on_host(shape: tuple[int, ...], dtype: np.dtype[Any], directory: str | None) -> Array:
+    """An array of zeros in the memory of the host, or in a file that the system removes when nothing uses the array any more."""
+    if directory is None:
+        return np.zeros(shape, dtype)
+    with tempfile.TemporaryFile(dir=directory) as file:
+        file.truncate(max(math.prod(shape) * dtype.itemsize, 1))
+        return np.memmap(file, dtype, "r+", shape=shape)
 
 
 def _hull(one: Span | None, other: Span | None) -> Span | None:

@@ -42,7 +42,7 @@ from tempo_core.runtime.staged.host import (
     Fetch,
     Segment,
 )
-from tempo_core.runtime.staged.host_store import HostStore
+from tempo_core.runtime.staged.host_store import HostStore, zeros_on_host
 from tempo_core.runtime.staged.launches import Launches
 from tempo_core.runtime.staged.parts import Moves, Span, Walked, host_stores, is_fed_in_parts, with_points, without_fed
 from tempo_core.runtime.staged.spread import Spread
@@ -72,17 +72,19 @@ class Staged:
         donated: frozenset[str] = frozenset(),
         spread: Spread | None = None,
         parts: Mapping[str, int] | None = None,
+        directory: str | None = None,
     ):
         """With `opened_at`, runs can stop between iterations of the loops over that step (of the outermost loops, for None).
 
         XLA programs that are `kept` on disk are taken from there, and others are added. If it `is_differentiable`, JAX can differentiate
         the device programs, as far as the lengths of their loops are numbers. The arrays of the inputs `donated` are the program's.
-        With `spread`, all device programs run on its devices. Of stores with more points than `parts` says for a step, the device has parts.
+        With `spread`, all device programs run on its devices. Of stores with more points than `parts` says for a step, the device has parts;
+        the whole is in the host's memory, or in a file in `directory`.
         """
         self.check_numerics, self.disable = check_numerics, disable
         self.launch_seconds = prices.LONG_LOOP if launch_seconds is None else launch_seconds
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
-        self.spread, self.executables = spread, kept
+        self.spread, self.executables, self.directory = spread, kept, directory
         self.compiles = 0
         self.loads = 0  # XLA programs that came from disk
         self.compile_seconds = 0.0
@@ -402,7 +404,7 @@ class Staged:
         dimensions = [k for k, count in enumerate(slots) if count > 1 or k == store.axis]
         array, read = None, None
         if feed is None:
-            array = np.zeros((*(slots[k] for k in dimensions), *value), lowering.dtype(key))
+            array = zeros_on_host((*(slots[k] for k in dimensions), *value), lowering.dtype(key), self.directory)
         else:
             chosen = len(self.graph.chosen)
             whole = (*slots[chosen:], *value)
