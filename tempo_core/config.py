@@ -104,7 +104,8 @@ class Config:
             )
         if not isinstance(self.swap, (str, os.PathLike)) or (self.swap not in SWAPS and not os.path.isdir(self.swap)):
             raise ConfigError(
-                f"swap={str(self.swap)!r} is not a directory", hint=f'Config(swap="host"), one of {", ".join(SWAPS)}, or a directory'
+                f"swap={str(self.swap)!r} is not a directory",
+                hint=f'Config(swap="host"), one of {", ".join(SWAPS)}, or a directory',
             )
         object.__setattr__(self, "cache", os.fspath(self.cache) if isinstance(self.cache, os.PathLike) else self.cache or None)
         for option, of in (("tile", "tiles"), ("checkpoint", "segments"), ("host", "parts")):
@@ -148,7 +149,7 @@ class Config:
     @property
     def parts(self) -> dict[str, int]:
         """The sizes of the parts on the device, by step. An interpreted program has all values in one place."""
-        return {} if self.interpreted else dict(self.host)  # type: ignore[arg-type]
+        return {} if self.interpreted else dict(self.host)
 
     @property
     def swap_directory(self) -> str | None:

@@ -149,9 +149,7 @@ class Choice:
 class Planner(Generic[P]):
     """Tries the forms of a program. `make` compiles one without XLA; `points` are the numbers of points of the steps, `fed` those of inputs."""
 
-    def __init__(
-        self, make: Callable[[Form], P], points: Mapping[str, int], fed: Collection[str], config: Config, limit: int
-    ):
+    def __init__(self, make: Callable[[Form], P], points: Mapping[str, int], fed: Collection[str], config: Config, limit: int):
         self.make, self.points, self.fed, self.config, self.limit = make, points, fed, config, limit
         self.has_own_memory = config.swap not in ("auto", "off") or jax.default_backend() != "cpu"
         self.tried: dict[Form, Candidate[P]] = {}
@@ -222,6 +220,8 @@ class Planner(Generic[P]):
         for step in self.points:
             if step not in form.steps:
                 yield from (form + other for other in self._of_step(step))
+            elif step not in dict(form.host):
+                yield from (form + replace(other, loops=(), tiles=()) for other in self._with_host(step))
 
     def _of_step(self, step: str) -> Iterator[Form]:
         points = self.points[step]
@@ -249,10 +249,11 @@ class Planner(Generic[P]):
         can_loop = "vectorize" not in self.config.disable and step not in self.config.unvectorized_steps
         can_tile = step not in dict(self.config.tile) and not self.config.disabled("tile")
         for size in dict.fromkeys(-(-self.points[step] // parts) for parts in PARTS):
-            host = ((step, size),)
-            yield Form(host=host, loops=(step,) if can_loop else ())
+            part = ((step, size),)
+            tiles = part if can_tile else ()
+            yield Form(host=part, loops=(step,) if can_loop else (), tiles=tiles)
             if can_loop and can_tile:
-                yield Form(host=host, tiles=((step, size),))
+                yield Form(host=part, tiles=tiles)
 
     def _refusal(self) -> TempoError:
         """The error if nothing fits: the smallest limit that would do, and the tensors that need it."""

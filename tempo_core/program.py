@@ -115,7 +115,13 @@ class Program(Shown, Generic[R]):
         shared = spread(config.devices, source, scheduled, self.limits, lambda: cost_of(scheduled, None)) if is_staged else None
         self._options = config.check_numerics, config.disable, config.launch_seconds
         make = functools.partial(
-            StagedProgram, scheduled, backend, *self._options, kept=kept.executables, spread=shared, parts=config.parts,
+            StagedProgram,
+            scheduled,
+            backend,
+            *self._options,
+            kept=kept.executables,
+            spread=shared,
+            parts=config.parts,
             directory=config.swap_directory,
         )
         self._programs = StagedPrograms(make)
@@ -130,6 +136,7 @@ class Program(Shown, Generic[R]):
         seed: int | None = None,
         bounds: RunBoundsLike | None = None,
         donate: Sequence[str] = (),
+        out: Mapping[str, Array] | None = None,
     ) -> R:
         """The outputs, as NumPy arrays whose leading dimensions are the steps of the output's domain, in the context's order.
 
@@ -137,17 +144,20 @@ class Program(Shown, Generic[R]):
         arrays. `inputs` has, for each input by name, an array, an iterator of values or a function of the steps (see `tp.input`).
         `seed` is by default that of the config. `bounds` are those that a run chooses (`tp.upto`); one that is a dimension of an array
         among the inputs may be left out. `donate` names inputs whose arrays, on the device, are the run's: it may use their memory for its
-        values and results, and they are deleted afterwards. Raises InputError for inputs that do not fit, and BoundsError. After an exception,
+        values and results, and they are deleted afterwards. `out` has arrays for results, by name, which may be memory-mapped files: a
+        result that lives on the host (`Config(host=...)`) is written there part by part, and is in no other memory. Raises ArgumentError
+        for one that does not fit, InputError for inputs that do not fit, and BoundsError. After an exception,
         the program can run again.
         """
         start = self._start(inputs, seed, bounds)
+        into = self.results.arrays_for(out or {}, start.numbers)
         donated = self._inputs.donated(inputs, donate, self.config.check_numerics)
         with self._out_of_memory():
             if self._staged is not None:
-                values = self._programs.of(donated=frozenset(donated)).run(start.fed, start.seed, start.watch)
+                values = self._programs.of(donated=frozenset(donated)).run(start.fed, start.seed, start.watch, into)
             else:
                 values = Interpreter(self.scheduled, self.backend, start.seed, start.watch).run(start.fed)
-            results: R = self._form(start.numbers)(values)
+            results: R = self._form(start.numbers, into)(values)
         for array in donated.values():
             if not array.is_deleted():
                 array.delete()
@@ -191,8 +201,8 @@ class Program(Shown, Generic[R]):
         """The device programs with names for the profiler; None for an interpreted program."""
         return None if self._staged is None else ProfiledProgram(self.scheduled, self.backend, *self._options)
 
-    def _form(self, numbers: Bounds) -> Callable[[Mapping[int, Any]], Any]:
-        """The function that gives the results of a run with these bounds."""
+    def _form(self, numbers: Bounds, out: Mapping[int, Array] | None = None) -> Callable[[Mapping[int, Any]], Any]:
+        """The function that gives the results of a run with these bounds, some of them in arrays by position."""
         lengths = self.results.lengths
 
         def form(values: Mapping[int, Any]) -> Any:
@@ -200,7 +210,7 @@ class Program(Shown, Generic[R]):
             true = {bound: int(values.get(position, 0)) for bound, position in lengths.items()}
             for bound, number in true.items():
                 self._inputs.bounds.check_end(bound, number)
-            return self._former(tuple({**numbers, **true}.items()))(values)
+            return self._former(tuple({**numbers, **true}.items()))(values, out or {})
 
         return form
 

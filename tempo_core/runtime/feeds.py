@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +17,9 @@ from tempo_core.backends import aligned
 from tempo_core.backends.base import numpy_dtype
 from tempo_core.errors import InputError
 from tempo_core.ir.graph import Graph
-from tempo_core.ir.ops import Input
+from tempo_core.ir.ops import Input, Udf
 from tempo_core.ir.types import TensorType, is_float
+from tempo_core.ir.udf import Fed
 from tempo_core.symbolic.expr import Symbol
 
 Coordinates = tuple[int, ...]
@@ -36,6 +38,7 @@ class InputSpec:
     shape: tuple[int, ...]
     streamed: bool
     where: str  # the user's line
+    in_parts: bool = False  # whether the device has a part of the points at a time
 
     @functools.cached_property
     def whole(self) -> tuple[int, ...]:
@@ -70,7 +73,8 @@ def input_specs(graph: Graph, domains: Mapping[str, tuple[Symbol, ...]], bounds:
         type, names = node.outputs[0], tuple(step.name for step in steps)
         leading = tuple(step.bound_expr for step in steps) if streamed else ()
         declared = str(TensorType(type.dtype, (*leading, *type.shape)))
-        specs[name] = InputSpec(name, declared, type.dtype, names, extent, shape, streamed, node.where)
+        in_parts = isinstance(node.op, Udf) and isinstance(node.op.fn, Fed) and node.op.fn.in_parts
+        specs[name] = InputSpec(name, declared, type.dtype, names, extent, shape, streamed, node.where, in_parts)
     return specs
 
 
@@ -181,13 +185,15 @@ class Feed:
         except InputError:
             raise
         except Exception as error:
-            raise spec.error(
-                f"failed at {spec.at(at)}: {type(error).__name__}: {error}",
-                "the exception above shows the line of your iterator or function",
-            ) from error
+            raise self._failure(spec.at(at), error) from error
         self.count += 1
         array = fitted(spec, value, spec.shape, spec.at(at))
         return array if isinstance(array, jax.Array) else np.array(array)  # its owner may write into it later
+
+    def _failure(self, at: str, error: Exception) -> InputError:
+        return self.spec.error(
+            f"failed at {at}: {type(error).__name__}: {error}", "the exception above shows the line of your iterator or function"
+        )
 
     def _source(self, value: Any) -> Callable[[Coordinates], Any]:
         """A function that gives the value at a point."""
@@ -199,18 +205,6 @@ class Feed:
             return lambda at: value(**dict(zip(spec.steps, at, strict=True)))
         iterator = self._iterator = iter(value)
         return lambda at: next(iterator)
-
-    def part(self, axis: int, shape: tuple[int, ...], span: tuple[int, int]) -> np.ndarray[Any, Any]:
-        """The values at some points along one step: of all values, in an array of this `shape`, with zeros past the end of those given."""
-        if self.array is None:
-            self.array = self.collected()
-        values = np.asarray(self.array[(*(slice(None),) * axis, slice(*span))])
-        shape = (*shape[:axis], span[1] - span[0], *shape[axis + 1 :])
-        if values.shape == shape:
-            return values
-        part = np.zeros(shape, values.dtype)
-        part[tuple(map(slice, values.shape))] = values
-        return part
 
     def skip(self, count: int) -> None:
         """Go on after so many values, which an earlier run has taken: those of an iterator are taken and dropped."""
@@ -226,6 +220,80 @@ class Feed:
         for at in itertools.product(*map(range, spec.bounds)):
             whole[at] = self.take(at)
         return whole
+
+
+# -- part by part ------------------------------------------------------------------------------------------------------
+
+
+def has_slices(value: Any) -> bool:
+    """Whether a value has a shape and gives slices: arrays, memory maps, datasets of HDF5 and Zarr, slices of safetensors."""
+    return hasattr(value, "__getitem__") and (hasattr(value, "shape") or hasattr(value, "get_shape"))
+
+
+class PartFeed(Feed):
+    """The values of an input, many at a time: `part(...)`. `alive` is for how many points an iterator's values may be read again."""
+
+    def __init__(self, spec: InputSpec, value: Any):
+        self.slices: Any = None
+        self.latest: deque[np.ndarray[Any, Any]] = deque()  # of an iterator: the values at the latest points of the first step
+        self.first = 0  # the first of these points
+        super().__init__(spec, value)
+
+    def _source(self, value: Any) -> Callable[[Coordinates], Any]:
+        if not has_slices(value):
+            return super()._source(value)
+        shape = tuple(value.shape if hasattr(value, "shape") else value.get_shape())
+        if shape != self.spec.whole:
+            fitted(
+                self.spec, np.broadcast_to(np.zeros((), self.spec.dtype), shape), self.spec.whole
+            )  # raises an error with both shapes
+        self.slices = value
+        self.array = value if isinstance(value, np.ndarray) else None
+        return lambda at: value[at]
+
+    def part(self, axis: int, shape: tuple[int, ...], span: tuple[int, int], alive: int) -> np.ndarray[Any, Any]:
+        """The values at some points along one step, and all points of the others; with zeros up to this `shape` of all values.
+
+        Raises InputError.
+        """
+        if self.slices is None and axis:
+            self.slices = self.array = self.collected()
+        if self.slices is None:
+            values = self._of_iterator(span, alive)
+        else:
+            try:
+                values = np.asarray(self.slices[(*(slice(None),) * axis, slice(*span))])
+            except Exception as error:
+                raise self._failure(f"{span[0]}:{span[1]} of {self.spec.steps[axis]}", error) from error
+        sizes = self.spec.whole
+        stop = min(span[1], sizes[axis])
+        values = fitted(self.spec, values, (*sizes[:axis], max(stop - span[0], 0), *sizes[axis + 1 :]), f"{span[0]}:{stop}")
+        whole = (*shape[:axis], span[1] - span[0], *shape[axis + 1 :])
+        if values.shape == whole:
+            return values
+        part = np.zeros(whole, values.dtype)
+        part[tuple(map(slice, values.shape))] = values
+        return part
+
+    def _of_iterator(self, span: tuple[int, int], alive: int) -> np.ndarray[Any, Any]:
+        """The values at some points of the first step, and of all points of the others."""
+        inner = self.spec.bounds[1:]
+        stop = min(span[1], self.spec.bounds[0])
+        while self.first + len(self.latest) < stop:
+            at = self.first + len(self.latest)
+            values = [self.take((at, *rest)) for rest in itertools.product(*map(range, inner))]
+            self.latest.append(np.stack(values).reshape(*inner, *self.spec.shape))
+            while len(self.latest) > max(alive, stop - span[0]):
+                self.latest.popleft()
+                self.first += 1
+        chosen = itertools.islice(self.latest, span[0] - self.first, stop - self.first)
+        return np.stack(list(chosen)) if stop > span[0] else np.zeros((0, *inner, *self.spec.shape), self.spec.dtype)
+
+    def skip(self, count: int) -> None:
+        """Nothing: a part that was there before is read again, so an iterator begins with its first value."""
+
+
+# -- all inputs of a run ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -267,7 +335,7 @@ def checked_inputs(specs: Mapping[str, InputSpec], ignored: Iterable[str], input
         if name not in inputs:
             raise spec.error("is missing", f"give an array of shape {spec.whole}: inputs={{{name!r}: array}}")
         value = inputs[name]
-        pointwise = not is_array(value)
+        pointwise = not (is_array(value) or (spec.in_parts and has_slices(value)))
         if pointwise and not _gives_values(value):
             raise spec.error(
                 f"is {kind_of(value)}, not an array",
@@ -278,7 +346,7 @@ def checked_inputs(specs: Mapping[str, InputSpec], ignored: Iterable[str], input
                 f"has no domain, so it takes one array; this value is {kind_of(value)}", f"give an array of shape {spec.shape}"
             )
         if spec.streamed:
-            streams[name] = Feed(spec, value)
+            streams[name] = (PartFeed if spec.in_parts else Feed)(spec, value)
         else:
             arrays[name] = Feed(spec, value).collected() if pointwise else fitted(spec, value, spec.whole)
     return Feeds(arrays, streams)

@@ -10,10 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tempo_core.backends.base import numpy_dtype
+from tempo_core.errors import ArgumentError
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime.lower.placement import maximum, minimum
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.expr import Bounds, StepValues, Symbol
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -116,10 +120,40 @@ class Results:
     is_single: bool = False
     lengths: Mapping[Symbol, int] = field(default_factory=dict)  # the positions of the bounds that the run finds out
 
-    def former(self, bounds: Bounds) -> Callable[[Mapping[int, Any]], Any]:
-        """A function that gives the results of a run, from the values by position."""
+    def former(self, bounds: Bounds) -> Callable[[Mapping[int, Any], Mapping[int, Array]], Any]:
+        """A function that gives the results of a run, from the values by position, and arrays that some are written into."""
         formers = [result.former(bounds) for result in self.each]
-        return lambda values: self.together({k: of(values[k]) for k, of in enumerate(formers)})
+
+        def formed(values: Mapping[int, Any], out: Mapping[int, Array]) -> Any:
+            for position, array in out.items():
+                value = values[position]
+                if not (isinstance(value, np.ndarray) and np.may_share_memory(value, array)):  # else it is there already
+                    array[...] = formers[position](value)
+            return self.together({k: out[k] if k in out else of(values[k]) for k, of in enumerate(formers)})
+
+        return formed
+
+    def arrays_for(self, out: Mapping[str, Any], bounds: Bounds) -> dict[int, Array]:
+        """The arrays for some results, by position. Raises ArgumentError for one that does not fit."""
+        arrays = {}
+        positions = {name: position for position, name in enumerate(self.by_name)}
+        for name, array in out.items():
+            if name not in positions:
+                raise ArgumentError(f"out names {name!r}, which is not a result", hint=f"the results are {', '.join(positions)}")
+            result = self.each[positions[name]]
+            shape, dtype = result.shape(bounds), numpy_dtype(result.type.dtype)
+            if shape is None or result.condition is not TRUE:
+                raise ArgumentError(
+                    f"the result {name!r} has points that do not exist, or shapes that vary, and goes into no array",
+                    hint=f"leave it out of out; its type is {result}",
+                )
+            if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype or not array.flags.writeable:
+                raise ArgumentError(
+                    f"out[{name!r}] must be a NumPy array of shape {shape} and dtype {dtype} that can be written into",
+                    hint=f'np.lib.format.open_memmap("{name}.npy", "w+", np.{dtype}, {shape}), for a file',
+                )
+            arrays[positions[name]] = array
+        return arrays
 
     def together(self, values: Mapping[int, Any]) -> Any:
         """Values by position in the form of the outputs."""

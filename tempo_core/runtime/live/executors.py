@@ -68,6 +68,8 @@ class StagedExecutor:
     def results(self) -> dict[int, Any]:
         staged, progress = self.staged, self.progress
         results = staged.results(progress)
+        if not self.walk.done:  # stores on the host change as the run goes on
+            results |= {position: np.array(results[position]) for position, _ in staged.launches.whole}
         for fetch in (fetch for segment in staged.segments for fetch in segment.fetches):
             op = staged.graph[fetch.execute.node].op
             if isinstance(op, Output) and op.position not in results:

@@ -111,9 +111,9 @@ class HostStore:
     @property
     def device_bytes(self) -> int:
         """The bytes on the device now."""
-        ahead, behind = (None if pair is None else pair for pair in (self.ahead, self.behind))
-        arrays = self.part, ahead and ahead[1], behind and behind[0]
-        return sum(array.nbytes for array in arrays if array is not None)
+        ahead = [] if self.ahead is None else [self.ahead[1]]
+        behind = [] if self.behind is None else [self.behind[0]]
+        return sum(array.nbytes for array in (self.part, *ahead, *behind) if array is not None)
 
     @property
     def host_bytes(self) -> int:

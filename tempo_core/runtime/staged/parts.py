@@ -26,6 +26,7 @@ from tempo_core.schedule.tidy import Limits, extent, limited, simplified
 from tempo_core.schedule.tree import Item, as_block, changed, counter
 from tempo_core.symbolic.domain import Index, Point, Range
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
+from tempo_core.symbolic.proof import distribute
 
 Span = tuple[int, int]  # points from the first to before the last
 
@@ -43,6 +44,7 @@ class HostStorage:
     advance: int
     bound: int
     is_fed: bool = False
+    alive: int = 1  # of an input: for how many points a value is read again
     points: int = 2
 
     @property
@@ -77,7 +79,7 @@ def host_stores(
         step = node.domain.steps[axis]
         advance, bound = sizes[step.name], bounds[step.bound_symbol]
         if is_fed_in_parts(graph, key[0]):
-            hosted[key] = HostStorage(each, axis, advance, bound, True)
+            hosted[key] = HostStorage(each, axis, advance, bound, True, storage[key].slots[axis])
             continue
         is_large = type.size_in_bytes(bounds) * each.size >= prices.LEAST_ON_HOST
         if is_large and each.slots[axis] > max(advance, 2):
@@ -200,8 +202,14 @@ def most_points(touched: Sequence[Touched], limits: Limits) -> int | None:
     around it.
     """
     lasts, firsts = ([_ends(each, name, limits) for each in touched] for name in ("last", "first"))
-    spans = [extent(stop - first, {**inner, **others}) for _, stop, inner in lasts for first, _, others in firsts]
-    return None if None in spans else max(span[1] for span in spans if span)
+    spans = [_most(stop - first, {**inner, **others}) for _, stop, inner in lasts for first, _, others in firsts]
+    return None if None in spans else max(span for span in spans if span is not None)
+
+
+def _most(expr: Expr, limits: Limits) -> int | None:
+    """The greatest value of an expression, or more; None if nothing is known. Equal parts of minima and maxima cancel out."""
+    rows = [[extent(entry, limits) for entry in row] for row in distribute(expr) or ()]
+    return min((max(end[1] for end in ends if end) for ends in rows if None not in ends), default=None)
 
 
 def _ends(touched: Touched, name: str, limits: Limits) -> tuple[Expr, Expr, Limits]:
@@ -241,9 +249,12 @@ def iterations(walked: Walked, loop: Loop, limits: Limits) -> int | None:
     counts = []
     inner = around(loop, limits)
     for key, touched in by_store(walked.of(loop)).items():
-        store, (whole, one, two) = walked.hosted[key], (
-            most_points([replace(each, loops=(part, *each.loops[1:])) for each in touched], inner)
-            for part in (loop, in_part(loop, 1), in_part(loop, 2))
+        store, (whole, one, two) = (
+            walked.hosted[key],
+            (
+                most_points([replace(each, loops=(part, *each.loops[1:])) for each in touched], inner)
+                for part in (loop, in_part(loop, 1), in_part(loop, 2))
+            ),
         )
         if one is None or two is None or one >= store.slots:
             return 0
@@ -325,8 +336,8 @@ def _span(touched: Touched, limits: Limits, bound: int) -> Span | None:
     """What is touched, for values or limits of the counters around it: all points, if that is not known."""
     for loop in touched.loops:
         limits = limited(loop, limits)
-        first, last = limits.get(loop.counter, (0, 0))
-        if first > last:
+        least, most = limits.get(loop.counter, (0, 0))
+        if least > most:
             return None
     first, stop = _extent(touched.first, limits), _extent(touched.stop, limits)
     return (0, bound) if first is None or stop is None else (first[0], stop[1])
@@ -354,6 +365,4 @@ def _before(write: Touched, touched: Sequence[Touched]) -> list[Touched]:
     """What is read of the points before the first that a launch writes."""
     start = {loop.counter: loop.start for loop in write.loops}
     earlier = (replace(each, stop=write.first) for each in touched if not each.is_written and each.first != write.first)
-    return [
-        replace(each, first=each.first.substitute(start), stop=each.stop.substitute(start), loops=()) for each in earlier
-    ]
+    return [replace(each, first=each.first.substitute(start), stop=each.stop.substitute(start), loops=()) for each in earlier]

@@ -31,14 +31,18 @@ Action = Callable[["Progress"], None]
 class Progress:
     """The state of one run: its stores, loop counters, and values on their way between functions and device programs."""
 
-    def __init__(self, staged: Staged, fed: Feeds, seed: int, watch: Watch | None):
+    def __init__(
+        self, staged: Staged, fed: Feeds, seed: int, watch: Watch | None, out: Mapping[int, np.ndarray[Any, Any]] | None = None
+    ):
+        """Results on the host that have an array in `out`, by position, are written there."""
         self.watch = watch
         arrays = {name: staged.fed(name, fed.fit(name, value)) for name, value in fed.arrays.items() if name not in fed.bound}
         self.inputs: Mapping[str, Any] = {**arrays, **fed.bound}
         self.streams: Mapping[str, Feed] = fed.streams
         self.seed = np.uint32(seed & 0xFFFFFFFF)
         self.stores = staged.new_stores()
-        self.held = {key: staged.host_store(key, fed) for key in staged.hosted}
+        into = {key: array for position, key in staged.launches.whole if (array := (out or {}).get(position)) is not None}
+        self.held = {key: staged.host_store(key, fed, into.get(key)) for key in staged.hosted}
         self.kept = {key: np.zeros(shape, dtype) for key, (shape, dtype) in staged.kept.items()}  # stores of the host
         self.stale = set(self.kept)  # those of them that changed since a device program took them
         self.lacks_stores = False  # whether those that are not there count as empty: in a run that was put back
@@ -87,7 +91,9 @@ class Host:
         steps = counted_steps(item.counter, _executes([item]), self.graph)
         if isinstance(item, Chunks):
             seconds = self.staged.launch_seconds
-            return Pieces(item, steps, self.bounds, self._piece(item), functools.partial(next_count, wanted=seconds, most=item.most))
+            return Pieces(
+                item, steps, self.bounds, self._piece(item), functools.partial(next_count, wanted=seconds, most=item.most)
+            )
         edge, body = self._nodes(item.edge), self._nodes(item.body)
         return Loop(item, steps, self.bounds, body, [*edge, *body])
 
@@ -274,9 +280,15 @@ class Host:
 class StagedProgram(Staged):
     """A staged program that runs: alone, or as a part of a run that stops and goes on."""
 
-    def run(self, fed: Feeds, seed: int, watch: Watch | None = None) -> dict[int, Any]:
-        """Run the whole program. Returns the results by position."""
-        run = Progress(self, fed, seed, watch)
+    def run(
+        self,
+        fed: Feeds,
+        seed: int,
+        watch: Watch | None = None,
+        out: Mapping[int, np.ndarray[Any, Any]] | None = None,
+    ) -> dict[int, Any]:
+        """Run the whole program. Returns the results by position. Those on the host are written into `out`, where it has an array."""
+        run = Progress(self, fed, seed, watch, out)
         self.host.run(run)
         results = self.results(run)
         # If a program failed, reading its results later would end the process. And the inputs are the caller's again.

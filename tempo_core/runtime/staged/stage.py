@@ -33,7 +33,7 @@ from tempo_core.ir.names.naming import label, names
 from tempo_core.ir.ops import End, Output, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Fed
-from tempo_core.runtime.feeds import Feeds
+from tempo_core.runtime.feeds import Feeds, PartFeed
 from tempo_core.runtime.lower.lower import Frame, Lowering
 from tempo_core.runtime.lower.placement import Stores
 from tempo_core.runtime.lower.unroll import Unrolled, unrolled
@@ -395,22 +395,23 @@ class Staged:
 
     # -- running ------------------------------------------------------------------------------------------------------
 
-    def host_store(self, key: Key, fed: Feeds) -> HostStore:
-        """A store in the memory of the host, at the beginning of a run."""
+    def host_store(self, key: Key, fed: Feeds, array: np.ndarray[Any, Any] | None = None) -> HostStore:
+        """A store in the memory of the host, at the beginning of a run; in an array, if there is one for it."""
         store, lowering = self.hosted[key], self.lowering
         op = self.graph[key[0]].op
-        feed = fed.streams[op.fn.name] if store.is_fed and isinstance(op, Udf) and isinstance(op.fn, Fed) else None
+        feed = fed.streams[op.fn.name] if isinstance(op, Udf) and isinstance(op.fn, Fed) and op.fn.in_parts else None
         slots, value = store.storage.slots, lowering.sizes(key)
         dimensions = [k for k, count in enumerate(slots) if count > 1 or k == store.axis]
-        array, read = None, None
-        if feed is None:
-            array = zeros_on_host((*(slots[k] for k in dimensions), *value), lowering.dtype(key), self.directory)
+        read = None
+        if not isinstance(feed, PartFeed):
+            shape = (*(slots[k] for k in dimensions), *value)
+            array = zeros_on_host(shape, lowering.dtype(key), self.directory) if array is None else array.reshape(shape)
         else:
             chosen = len(self.graph.chosen)
             whole = (*slots[chosen:], *value)
 
             def read(span: Span) -> Any:
-                part = feed.part(store.axis - chosen, whole, span)
+                part = feed.part(store.axis - chosen, whole, span, store.alive)
                 return part.reshape(*(span[1] - span[0] if k == store.axis else slots[k] for k in dimensions), *value)
 
         zeros, layout = functools.partial(lowering.zeros, key), lowering.layout(key)
@@ -419,7 +420,10 @@ class Staged:
     def whole(self, key: Key, held: HostStore) -> Any:
         """All points of a store on the host, as a result."""
         steps = self.graph[key[0]].domain.steps
-        return held.whole().reshape((*(self.lowering.bounds[s.bound_symbol] for s in steps), *self.lowering.sizes(key)))
+        whole = held.whole().view()
+        whole.shape = (*(self.lowering.bounds[s.bound_symbol] for s in steps), *self.lowering.sizes(key))
+        whole.flags.writeable = False  # it is the store itself
+        return whole
 
     def new_stores(self) -> Stores:
         """Zeros for all stores that live between segments and that none of them creates, from one XLA program."""

@@ -42,7 +42,7 @@ def config(d: Drawing, executor: str) -> str:
     if d.chance(20):
         parts.append(f"checkpoint={{{d.step()!r}: {d.choices.pick((2, 3, 1, (3, 2), (4, 2)))}}}")
         d.features.add("setting: checkpoint")
-    if executor == "staged" and d.chance(int(__import__("os").environ.get("HOSTP","25"))):
+    if executor == "staged" and d.chance(int(__import__("os").environ.get("HOSTP", "25"))):
         parts.append(f"host={{{d.step()!r}: {d.choices.pick((1, 2, 3))}}}")
         d.features.add("setting: host")
     return f"tp.Config({', '.join(parts)})"
