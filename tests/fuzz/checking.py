@@ -22,6 +22,7 @@ from tempo_core.ir import graph_text as text
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Graph
 from tempo_core.passes.pipeline import pipeline
+from tempo_core.planner import peak
 from tempo_core.runtime.cost.machine import Machine
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Symbol
@@ -98,9 +99,9 @@ def check_built(built: dict[str, Any], only: str = "") -> Outcome:
 
 
 def planned_bytes(program: tp.Program) -> int:
-    """The peak that a limit of memory is for."""
-    plan = program.plan()
-    return plan.peak_device_bytes or plan.peak_host_bytes
+    """The peak that a limit of memory is for: on a CPU, that of stores on the host too, unless they are asked for."""
+    usage = program.plan().usage
+    return peak(usage if program.config.swap == "host" else usage.in_one_memory())
 
 
 def _signature(error: Exception) -> str:
@@ -420,13 +421,14 @@ class Checking:
     def check_limit(self, program: tp.Program, tenths: int) -> None:
         """Under so many tenths of the memory that it takes, a program fits and gives the same; or the error names the smallest limit that would do."""
         limit = planned_bytes(program) * tenths // 10
+        config = replace(self.config, swap=("auto", "host")[self.draw // 3 % 2])
         try:
-            small = self.ctx.compile(self.bounds, self.outputs, replace(self.config, memory_limit=limit))
+            small = self.ctx.compile(self.bounds, self.outputs, replace(config, memory_limit=limit))
         except errors.OutOfMemoryPlanError as error:
             enough = re.search(r"memory_limit=(\d+)", str(error))
             assert enough is not None and int(enough[1]) > limit, f"the error names no limit above {limit} that would do: {error}"
             limit = int(enough[1])
-            small = self.ctx.compile(self.bounds, self.outputs, replace(self.config, memory_limit=limit))
+            small = self.ctx.compile(self.bounds, self.outputs, replace(config, memory_limit=limit))
         assert planned_bytes(small) <= limit, f"{planned_bytes(small)} bytes, but the limit is {limit}: {small.choice}"
         self.check_run(small, 0)
 

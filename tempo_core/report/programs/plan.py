@@ -7,14 +7,14 @@ import json
 import math
 import os
 import textwrap
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import jax
 
 from tempo_core.errors import ArgumentError, OutOfMemoryError, OutOfMemoryPlanError, quoted
-from tempo_core.ir.graph import Graph
+from tempo_core.ir.graph import Graph, Key
 from tempo_core.ir.names.naming import head, value_names
 from tempo_core.ir.names.source_lines import split_line
 from tempo_core.ir.names.user_lines import Sources
@@ -48,6 +48,7 @@ class Plan(Shown):
     written_out: str = ""  # the loops that are written out, a line each, with what that costs
     devices: str = ""  # the step that is spread over several devices
     steps: tuple[str, ...] = ()  # of the program, by name
+    moves: tuple[str, ...] = ()  # for each device program, what it loads from the host, and what it evicts to it
     count: Callable[[bool], Usage] = field(default=lambda compiled: Usage((), ()), repr=False, compare=False)
 
     @property
@@ -164,6 +165,7 @@ class Plan(Shown):
     def _programs(self) -> list[str]:
         """The device programs, a line each: `2: once each t`."""
         programs = [f"{number}: {f'once each {place}' if place else 'once'}" for number, place in enumerate(self.device_programs)]
+        programs = [f"{line}; {moves}" if moves else line for line, moves in zip(programs, self.moves, strict=True)]
         has_stores = any(t.persistent for t in self.tensors) and bool(self.device_programs)
         return ["zeros for the stores: once", *programs] if has_stores else programs
 
@@ -210,6 +212,15 @@ class Plan(Shown):
         sections += [(f"device programs: {len(programs)}", "\n".join(programs)), ("memory", peaks_text(self.usage))]
         sections += [(title, text) for title, text in (("devices", self.devices), ("written out", self.written_out)) if text]
         return "\n".join(f"{title}\n{textwrap.indent(text.rstrip(), '  ')}\n" for title, text in sections)
+
+
+def _moves(staged: Staged, segment: Segment, labels: Mapping[Key, str]) -> str:
+    """`load x, h; evict h`: the values that come from the host before a launch, and that go there after it or a later one."""
+    touched = staged.moves.get(segment.number, {})
+    loaded = [labels[key] for key, moves in touched.items() if moves.needed]
+    evicted = [labels[key] for key, moves in touched.items() if moves.written]
+    parts = ("load", loaded), ("evict", evicted)
+    return "; ".join(f"{verb} {', '.join(dict.fromkeys(names))}" for verb, names in parts if names)
 
 
 def _life(tensor: PlannedTensor, moments: Sequence[Moment]) -> str:
@@ -287,5 +298,6 @@ def plan_of(
         written_out,
         "" if spread is None else spread.text(scheduled.bounds[spread.step.bound_symbol]),
         tuple(step.name for step in graph.order),
+        tuple(_moves(staged, segment, labels) for segment in staged.segments) if staged is not None else (),
         count,
     )
