@@ -41,9 +41,11 @@ class Config:
         them run in launches of about so many points, each with those points on the device that it needs. Inputs over that step are fed in
         the same way: from a file that is memory-mapped, the device never has more than a part. Results are the same.
     swap: where values go that `memory_limit` leaves no room for: "host", the memory of the host, or a directory, for files that are removed
-        after the run. "auto": to the host if the device has a memory of its own (on a CPU, that would save nothing). "off": nowhere.
-    memory_limit: refuse a plan whose peak is more than this, in bytes or as "2GiB": stores, inputs, results and temporaries. The error
-        lists the largest tensors. The device programs are compiled for it, as XLA decides about temporaries; runs use them.
+        after the run. "auto": to the host if the device has a memory of its own (on a CPU, that would save nothing). "off": nowhere;
+        inputs are whole on the device then.
+    memory_limit: the most memory of the device, in bytes or as "2GiB": stores, inputs, results and temporaries. The fastest form of the
+        program that fits is taken: loops, tiles, checkpoints, values on the host (`planner.py`). If none fits, the error names the smallest
+        limit that would do, and the largest tensors. The device programs are compiled for it, as XLA decides about temporaries.
     check_numerics: raise NumericsError if a value that is not finite reaches an output, a function on the host or a recurrence.
         The error names the statement and the point where it began. The -inf of masks is not an error (see `runtime/numerics.py`).
     devices: how many devices share the work: each has its part of the points of one step whose points do not depend on each other, and

@@ -243,8 +243,8 @@ class Planner(Generic[P]):
 
     def _with_host(self, step: str) -> Iterator[Form]:
         """Forms in which the device has a part of the values over a step: in a loop over it, or tile by tile."""
-        may_swap = self.has_own_memory and self.config.swap != "off"
-        if self.config.interpreted or step in dict(self.config.host) or not (may_swap or step in self.fed):
+        is_off = self.config.interpreted or self.config.swap == "off" or step in dict(self.config.host)
+        if is_off or not (self.has_own_memory or step in self.fed):
             return
         can_loop = "vectorize" not in self.config.disable and step not in self.config.unvectorized_steps
         can_tile = step not in dict(self.config.tile) and not self.config.disabled("tile")

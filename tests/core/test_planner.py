@@ -106,7 +106,7 @@ def test_two_steps() -> None:
 
 @pytest.mark.parametrize("make", [attention, training])
 def test_a_refusal_names_the_smallest_limit_that_would_do(make: Any) -> None:
-    with pytest.raises(tp.errors.OutOfMemoryPlanError, match=r"the smallest of \d forms") as error:
+    with pytest.raises(tp.errors.OutOfMemoryPlanError, match=r"the smallest of \d+ forms") as error:
         make(memory_limit="4kB")
     match = re.search(r"allow that much, memory_limit=(\d+)", str(error.value))
     assert match is not None and "(input)" in str(error.value)

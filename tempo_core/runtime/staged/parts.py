@@ -247,15 +247,11 @@ def around(loop: Loop | HostLoop | Chunks, limits: Limits) -> Limits:
 def iterations(walked: Walked, loop: Loop, limits: Limits) -> int | None:
     """How many iterations of a loop are one launch; None if it may stay whole, 0 if even one iteration touches too much."""
     counts = []
-    inner = around(loop, limits)
+    inner, parts = around(loop, limits), (loop, in_part(loop, 1), in_part(loop, 2))
     for key, touched in by_store(walked.of(loop)).items():
-        store, (whole, one, two) = (
-            walked.hosted[key],
-            (
-                most_points([replace(each, loops=(part, *each.loops[1:])) for each in touched], inner)
-                for part in (loop, in_part(loop, 1), in_part(loop, 2))
-            ),
-        )
+        store = walked.hosted[key]
+        of_parts = ([replace(each, loops=(part, *each.loops[1:])) for each in touched] for part in parts)
+        whole, one, two = (most_points(part, inner) for part in of_parts)
         if one is None or two is None or one >= store.slots:
             return 0
         if whole is None or whole > max(store.advance, one):
@@ -275,10 +271,11 @@ def with_points(walked: Walked, items: Sequence[HostItem]) -> dict[Key, HostStor
             continue
         limits: Limits = functools.reduce(lambda limits, loop: around(loop, limits), loops, {})
         for key, touched in walked.of_segment(segment).items():
-            if segment.is_chunk:
-                chunks = loops[-1]
-                assert isinstance(chunks, Chunks)
-                touched = [replace(each, loops=(in_part(each.loops[0], chunks.most or 1), *each.loops[1:])) for each in touched]
+            chunks = loops[-1] if loops else None
+            if isinstance(chunks, Chunks):
+                trips = extent(chunks.stop - chunks.start, limits)
+                count = chunks.most or (trips[1] if trips else walked.hosted[key].bound)
+                touched = [replace(each, loops=(in_part(each.loops[0], count), *each.loops[1:])) for each in touched]
             points = most_points(touched, limits)
             most[key] = max(most.get(key, 2), walked.hosted[key].slots if points is None else points)
             aligned[key] = max(aligned.get(key, 1), *(each.aligned for each in touched))
@@ -311,10 +308,6 @@ class Moves:
         self.written = [each for each in touched if each.is_written]
         is_alone = math.prod(store.storage.slots) == store.slots
         self.needed = _before(self.written[0], touched) if is_alone and _follow(self.written, touched) else touched
-
-    @property
-    def is_read_only(self) -> bool:
-        return not self.written
 
     def at(self, counters: Mapping[Symbol, int]) -> Move | None:
         """None for a launch that touches nothing."""

@@ -162,7 +162,7 @@ def test_a_limit_is_compared_with_the_figure_of_xla() -> None:
 
 def test_a_form_that_does_not_fit_without_temporaries_is_not_compiled(compilations: list[Any]) -> None:
     with pytest.raises(tp.errors.OutOfMemoryPlanError, match="bytes on the device, the smallest of") as error:
-        pairs(102_399)  # inputs and results alone take 102,400 bytes
+        pairs(102_399, swap="off")  # inputs and results alone take 102,400 bytes
     assert "memory_limit allows 102,399" in str(error.value) and "test_memory.py" in str(error.value)
     assert len(compilations) <= 2, "the two smallest forms, for the limit that would do"
 
