@@ -57,6 +57,7 @@ class Keys(TypedDict, total=False):
     env_timeout: float
     check_finite: bool
     memory_limit: int | str | None
+    swap: str
     jsonl: bool
     tensorboard: bool
     track: bool

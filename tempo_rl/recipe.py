@@ -90,6 +90,7 @@ class Recipe(Strict):
     executor: Literal["staged", "interpreted"] = "staged"
     disable: list[str] = Field(default_factory=list)  # passes that are switched off
     memory_limit: int | str | None = None  # bytes, or as "2GiB": the fastest form of the program that fits
+    swap: str = "auto"  # where values go for which memory_limit leaves no room: "host", a directory, or "off"
     eval_every: Annotated[int, Field(ge=0)] = (
         0  # iterations between evaluations of eval_episodes episodes while training; 0: none
     )

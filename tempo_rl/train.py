@@ -106,6 +106,7 @@ def compile_config(recipe: Recipe, cache: str | bool | None = None, devices: int
         cache=cache,
         devices=devices,
         memory_limit=recipe.memory_limit,
+        swap=recipe.swap,
     )
 
 
