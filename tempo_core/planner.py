@@ -46,16 +46,17 @@ P = TypeVar("P", bound=Compiled)
 
 @dataclass(frozen=True)
 class Form:
-    """`loops` are steps that are not vectorized; the others are pairs of a step and a number of points."""
+    """`loops` are steps that are not vectorized; the others are pairs of a step and a number of points. `rolled`: no loop is written out."""
 
     loops: tuple[str, ...] = ()
     tiles: tuple[tuple[str, int], ...] = ()
     checkpoints: tuple[tuple[str, int], ...] = ()
     host: tuple[tuple[str, int], ...] = ()
+    rolled: bool = False
 
     def of(self, config: Config) -> Config:
         """The options of this form, on top of those that the user chose."""
-        disable = (*config.disable, *(f"vectorize({step})" for step in self.loops))
+        disable = (*config.disable, *(f"vectorize({step})" for step in self.loops), *(("unroll",) if self.rolled else ()))
         tile, checkpoint = (*config.tile, *self.tiles), (*config.checkpoint, *self.checkpoints)
         host = *config.host, *self.host
         return replace(
@@ -63,8 +64,8 @@ class Form:
         )
 
     def __add__(self, other: Form) -> Form:
-        checkpoints = self.checkpoints + other.checkpoints
-        return Form(self.loops + other.loops, self.tiles + other.tiles, checkpoints, self.host + other.host)
+        checkpoints, rolled = self.checkpoints + other.checkpoints, self.rolled or other.rolled
+        return Form(self.loops + other.loops, self.tiles + other.tiles, checkpoints, self.host + other.host, rolled)
 
     @property
     def steps(self) -> set[str]:
@@ -77,6 +78,7 @@ class Form:
             sizes = [size for each, size in self.checkpoints if each == step]
             parts.append(f"checkpoints every {' and '.join(map(str, sizes))} points of {step}")
         parts += [f"values over {step} on the host, {size} points at a time on the device" for step, size in self.host]
+        parts += ["no loop written out"] if self.rolled else []
         return " and ".join(parts) or "as without a limit"
 
 
@@ -226,7 +228,7 @@ class Planner(Generic[P]):
     def _of_step(self, step: str) -> Iterator[Form]:
         points = self.points[step]
         if "vectorize" not in self.config.disable and step not in self.config.unvectorized_steps:
-            yield Form(loops=(step,))
+            yield from self._and_rolled(Form(loops=(step,)))
         if points < LEAST_POINTS:
             return
         if step not in dict(self.config.tile) and not self.config.disabled("tile"):
@@ -241,6 +243,12 @@ class Planner(Generic[P]):
                 yield Form(checkpoints=tuple((step, size) for size in sizes))
         yield from self._with_host(step)
 
+    def _and_rolled(self, form: Form) -> Iterator[Form]:
+        """A form, and if it has loops that are written out, which takes memory for each iteration, the form without."""
+        yield form
+        if form in self.tried and self.tried[form].plan.written_out:
+            yield replace(form, rolled=True)
+
     def _with_host(self, step: str) -> Iterator[Form]:
         """Forms in which the device has a part of the values over a step: in a loop over it, or tile by tile."""
         is_off = self.config.interpreted or self.config.swap == "off" or step in dict(self.config.host)
@@ -251,7 +259,7 @@ class Planner(Generic[P]):
         for size in dict.fromkeys(-(-self.points[step] // parts) for parts in PARTS):
             part = ((step, size),)
             tiles = part if can_tile else ()
-            yield Form(host=part, loops=(step,) if can_loop else (), tiles=tiles)
+            yield from self._and_rolled(Form(host=part, loops=(step,) if can_loop else (), tiles=tiles))
             if can_loop and can_tile:
                 yield Form(host=part, tiles=tiles)
 
