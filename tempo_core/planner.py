@@ -28,7 +28,7 @@ from tempo_core.runtime.cost.usage import Usage
 MOST_COMPILED = 6  # forms that XLA compiles for a choice by time, at seconds each; after these, any form that fits is taken
 LEAST_POINTS = 4  # of a step that is cut into tiles or segments
 TILES = 4, 16, 64  # into so many parts a step is cut, of which each is a tile
-PARTS = 8, 64  # of so many parts, the device has one at a time
+PARTS = 8, 64, 512  # of so many parts, the device has one at a time
 LEVELS = 3  # so often are segments cut into segments
 
 

@@ -8,6 +8,9 @@
 - Decoding with attention over a window, over a window and the first tokens, and over all tokens. By hand: one cache, as long as the longest
   request.
 
+- REINFORCE and PPO on large pictures, with a quarter and a twentieth of the rollout on the device; the rest is on the host.
+- Ten gigabytes on disk: mean and variance, normalisation to disk, linear regression over epochs. By hand: NumPy.
+
 Ours is `plan().peak_device_bytes`; by hand it is what XLA says of arguments, results and temporaries. Growth is that of resident memory in
 a second run, over what stayed after the first, which compiles. Linux only: it reads /proc.
 
@@ -22,9 +25,17 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 from benchmarks.common import Results, arguments, in_turn, say
-from benchmarks.memory import caches, episodes, network, ppo, td
+from benchmarks.memory import caches, disk, episodes, limits, network, ppo, td
 
-FAMILIES: dict[str, ModuleType] = {"ppo": ppo, "network": network, "td": td, "episodes": episodes, "caches": caches}
+FAMILIES: dict[str, ModuleType] = {
+    "ppo": ppo,
+    "network": network,
+    "td": td,
+    "episodes": episodes,
+    "caches": caches,
+    "limits": limits,
+    "disk": disk,
+}
 IN_BYTES, OVER_TIME = ("planned", "grown", "cache"), ("moments", "curve")
 
 
@@ -48,6 +59,7 @@ def main() -> None:
         curves = {side: {key: each[key] for key in OVER_TIME} for side, each in reports.items() if "curve" in each}
         rest = {"ms": times, "over_time": curves}
         results.add(case.name, **case.sizes, bytes=bytes, **{key: figures for key, figures in rest.items() if figures})
+    disk.clean()
     results.finish()
 
 

@@ -12,9 +12,9 @@ PLACES, SHAPE = 1024, (3, 64, 64)
 PIXELS = math.prod(SHAPE)
 
 
-def picture(place: Array) -> Array:
-    """Places (int32 [B]) as bytes [B, 3, 64, 64]."""
-    pixel = jnp.arange(PIXELS, dtype=jnp.int32).reshape(SHAPE)
+def picture(place: Array, shape: tuple[int, ...] = SHAPE) -> Array:
+    """Places (int32 [B]) as bytes [B, *shape]."""
+    pixel = jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
     return ((place[:, None, None, None] * (pixel % 61) + 7 * pixel) >> 4).astype(jnp.uint8)
 
 

@@ -326,7 +326,9 @@ class Tiling:
         operands = []
         for edge, axis in zip(node.inputs, seed.axes, strict=True):
             operand = self._operand(edge, axis, chosen, build)
-            is_neutral = self.divides or (seed.masked and self._is_masked(edge, chosen))
+            ranges = sum(isinstance(index, Range) for index in edge.index)
+            has_zeros = fn == "sum" and axis < ranges  # past its end, a range has zeros
+            is_neutral = self.divides or has_zeros or (seed.masked and self._is_masked(edge, chosen))
             operands.append(operand if is_neutral else self._inside(operand, axis, fn, build))
         partial = build.add(node.op, *operands)
         outside = Builder(self.graph, node)
