@@ -7,13 +7,13 @@ touches). While the device works, the points of the next launch are on their way
 from __future__ import annotations
 
 import math
-import mmap
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from tempo_core.runtime.mapped import release
 from tempo_core.runtime.staged.parts import HostStorage, Move, Span
 
 Array = Any
@@ -208,20 +208,6 @@ class HostStore:
         before = (slice(None),) * self.axis
         pieces = [self.array[(*before, place)] for place, _ in _runs(span, self.store.slots)]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, self.axis)
-
-
-def release(array: Array) -> None:
-    """Let go of the memory of a part of a memory-mapped file; the file has its values. Other arrays stay as they are."""
-    file: Any = array
-    while isinstance(file, np.ndarray) and getattr(file, "mode", "") != "c":  # a copy on write has values that no file has
-        file = file.base
-    if not isinstance(file, mmap.mmap) or not array.flags.c_contiguous:
-        return
-    start = array.ctypes.data - np.frombuffer(file, np.uint8).ctypes.data
-    first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE  # pages that have other values too stay
-    length = start + array.nbytes - first
-    if length > 0 and hasattr(file, "madvise"):
-        file.madvise(mmap.MADV_DONTNEED, first, length)
 
 
 def zeros_on_host(shape: tuple[int, ...], dtype: np.dtype[Any], directory: str | None) -> Array:
