@@ -25,7 +25,7 @@ from tempo_core.runtime.cost.cost import Cost
 from tempo_core.runtime.cost.machine import Machine
 from tempo_core.runtime.cost.usage import Usage
 
-MOST_COMPILED = 6  # forms that XLA compiles for a choice by time, at seconds each; after these, any form that fits is taken
+MOST_COMPILED = 10  # forms that XLA compiles for a choice by time, at seconds each; after these, any form that fits is taken
 LEAST_POINTS = 4  # of a step that is cut into tiles or segments
 TILES = 4, 16, 64  # into so many parts a step is cut, of which each is a tile
 PARTS = 8, 64, 512  # of so many parts, the device has one at a time

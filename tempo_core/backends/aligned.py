@@ -45,6 +45,47 @@ def parts(array: Array) -> Iterator[Any]:
         file.madvise(mmap.MADV_DONTNEED)
 
 
+def read(array: Array) -> Array:
+    """An array that is mapped from a file as one in memory, read from the file in one go; any other array as it is."""
+    place = _place_in_file(array)
+    if place is None:
+        return array
+    values = empty(array.shape, array.dtype)
+    with open(place[0], "rb", buffering=0) as file:
+        file.seek(place[1])
+        view, done = values.reshape(-1).view(np.uint8).data, 0
+        while done < values.nbytes:  # a file that was cut short ends the loop
+            count = file.readinto(view[done:])
+            if not count:
+                raise EOFError(f"{place[0]} ends at byte {place[1] + done}")
+            done += count
+    return values
+
+
+def write(target: Array, values: Array) -> None:
+    """`target[...] = values`; if it is mapped from a file, written to the file in one go."""
+    place = _place_in_file(target)
+    if place is None or not target.flags.writeable:
+        target[...] = values
+        return
+    with open(place[0], "r+b", buffering=0) as file:
+        file.seek(place[1])
+        view, done = np.ascontiguousarray(values, target.dtype).reshape(-1).view(np.uint8).data, 0
+        while done < target.nbytes:
+            done += file.write(view[done:])
+
+
+def _place_in_file(array: Array) -> tuple[str, int] | None:
+    """The file from which an array is mapped, and the place of its first byte; None for an array without one, or that lies in several pieces."""
+    file, base = _file(array), array
+    while isinstance(base, np.ndarray) and getattr(base, "filename", None) is None:
+        base = base.base  # type: ignore[assignment]
+    if file is None or base is None or not array.flags.c_contiguous or not isinstance(base, np.memmap) or not array.nbytes:
+        return None
+    first = base.offset - base.offset % mmap.ALLOCATIONGRANULARITY
+    return str(base.filename), first + _address(array) - _address(np.frombuffer(file, np.uint8))
+
+
 def is_copied_from_a_file(array: Any) -> bool:
     """Whether JAX would copy an array that is mapped from a file, and so hold the file in memory beside its copy."""
     return isinstance(array, np.ndarray) and _file(array) is not None and _address(array) % ALIGNMENT != 0

@@ -14,7 +14,7 @@ class Fed:
     """The function of a streamed input: the values under `name` in a run's inputs, one per point, in the order of the points.
 
     It cannot be called: the runtime takes the values from the run's inputs. If they are fed `in_parts`, many points at a time go to the
-    device, in any order (`runtime/staged/parts.py`).
+    device, in any order (`runtime/staged/swapping.py`).
     """
 
     name: str

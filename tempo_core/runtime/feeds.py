@@ -20,7 +20,6 @@ from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Input, Udf
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.ir.udf import Fed
-from tempo_core.runtime.mapped import expect
 from tempo_core.symbolic.expr import Symbol
 
 Coordinates = tuple[int, ...]
@@ -263,9 +262,7 @@ class PartFeed(Feed):
             values = self._of_iterator(span, alive)
         else:
             try:
-                values = np.asarray(self.slices[(*(slice(None),) * axis, slice(*span))])
-                if isinstance(self.slices, np.ndarray) and not axis:
-                    expect(self.slices[span[1] : 2 * span[1] - span[0]])
+                values = aligned.read(np.asarray(self.slices[(*(slice(None),) * axis, slice(*span))]))
             except Exception as error:
                 raise self._failure(f"{span[0]}:{span[1]} of {self.spec.steps[axis]}", error) from error
         sizes = self.spec.whole

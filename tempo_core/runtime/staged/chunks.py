@@ -18,7 +18,7 @@ from tempo_core import prices
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Dataflow, Merge
 from tempo_core.runtime.staged.host import Chunks, Fetch, HostItem, HostLoop, Segment, inside, statements
-from tempo_core.runtime.staged.parts import Walked, around, iterations
+from tempo_core.runtime.staged.swapping import Walked, around, iterations
 from tempo_core.schedule import Block, Execute, If, Loop
 from tempo_core.schedule.tidy import Limits
 from tempo_core.schedule.tree import Item, counter

@@ -1,6 +1,6 @@
 """A store in the memory of the host, of which the device has some points at a time.
 
-Points go to the device when a launch needs them, many at once, and back when others take their slots (`parts.py` says which a launch
+Points go to the device when a launch needs them, many at once, and back when others take their slots (`swapping.py` says which a launch
 touches). While the device works, the points of the next launch are on their way (`ahead`), and those of the last one come back (`behind`).
 """
 
@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from tempo_core.runtime.mapped import release
-from tempo_core.runtime.staged.parts import HostStorage, Move, Span
+from tempo_core.backends import aligned
+from tempo_core.runtime.staged.swapping import HostStorage, Move, Span
 
 Array = Any
 FromHost = Callable[[Span], Array]  # the values of some points: an array with them along its axis
 
 
 class HostStore:
-    """`array` has all points, or None if `read` gives them: those of an input. `on_device(array)` puts an array on the device.
+    """`array` has all points, or None if `read` gives them: those of an input, perhaps out of `source`. `on_device(array)` puts an array on the device.
 
     The array has dimensions for the steps numbered `steps`, and those of a value. On the device they lie in the order of `layout`, in an
     array of this `shape`, which `zeros()` makes.
@@ -37,11 +37,13 @@ class HostStore:
         zeros: Callable[[], Array],
         array: Array | None = None,
         read: FromHost | None = None,
+        source: Any = None,
     ):
         self.store, self.steps, self.layout, self.shape = store, steps, layout, shape
         self.on_device, self.zeros = on_device, zeros
         self.axis = list(steps).index(store.axis)
         self.array, self.read = array, read or self._of_array
+        self.source = array if source is None else source
         self.valid: Span | None = (0, store.slots) if store.is_fed else None  # all points that have values, and perhaps others
         self.part: Array | None = None  # the points `resident` on the device, those that are `dirty` newer than here
         self.resident: Span = (0, 0)
@@ -175,11 +177,16 @@ class HostStore:
     def _put(self, span: Span) -> Array:
         """An array of the device with some points."""
         values, points = self.read(span), self.store.points
-        part = np.zeros(self.shape, values.dtype)
+        is_whole = values.shape == self.shape and span[0] % points == 0 and list(self.layout) == sorted(self.layout)
+        is_new = self.source is None or (isinstance(self.source, np.ndarray) and not np.may_share_memory(values, self.source))
+        if is_whole and is_new:  # else the part on the device must be a copy
+            return self.on_device(values)
+        part = aligned.empty(self.shape, values.dtype)
+        if span[1] - span[0] < points:
+            part[...] = 0  # a launch may read more than it uses
         logical = self._in_order(part)
         for there, here in _runs(span, points):
             logical[(*(slice(None),) * self.axis, there)] = values[(*(slice(None),) * self.axis, here)]
-        release(values)
         return self.on_device(part)
 
     def _back(self, part: Array, span: Span) -> None:
@@ -188,9 +195,8 @@ class HostStore:
         for there, here in _runs(span, self.store.points):
             piece = first + here.start, first + here.stop
             for place, of in _runs(piece, self.store.slots):
-                target = self.array[(*before, place)]  # type: ignore[index]
-                target[...] = values[(*before, slice(there.start + of.start, there.start + of.stop))]
-                release(target)
+                newer = values[(*before, slice(there.start + of.start, there.start + of.stop))]
+                aligned.write(self.array[(*before, place)], newer)  # type: ignore[index]
 
     def _in_order(self, part: Array) -> Array:
         """A view of an array of the device, with the dimensions of the array here."""
@@ -206,7 +212,7 @@ class HostStore:
         """Points of the array."""
         assert self.array is not None
         before = (slice(None),) * self.axis
-        pieces = [self.array[(*before, place)] for place, _ in _runs(span, self.store.slots)]
+        pieces = [aligned.read(self.array[(*before, place)]) for place, _ in _runs(span, self.store.slots)]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, self.axis)
 
 

@@ -28,7 +28,7 @@ from tempo_core.runtime.staged.host import (
     segments,
     statements,
 )
-from tempo_core.runtime.staged.parts import Walked
+from tempo_core.runtime.staged.swapping import Walked
 from tempo_core.schedule import Block, Execute, If, Loop
 from tempo_core.schedule.build import chosen_value
 from tempo_core.schedule.tree import Item, flat

@@ -44,8 +44,8 @@ from tempo_core.runtime.staged.host import (
 )
 from tempo_core.runtime.staged.host_store import HostStore, zeros_on_host
 from tempo_core.runtime.staged.launches import Launches
-from tempo_core.runtime.staged.parts import Moves, Span, Walked, host_stores, is_fed_in_parts, with_points, without_fed
 from tempo_core.runtime.staged.spread import Spread
+from tempo_core.runtime.staged.swapping import Moves, Span, Walked, host_stores, is_fed_in_parts, with_points, without_fed
 from tempo_core.schedule import Execute, Scheduled, Storage, leaves
 from tempo_core.schedule.tree import flat
 from tempo_core.store import environment
@@ -402,12 +402,12 @@ class Staged:
         feed = fed.streams[op.fn.name] if isinstance(op, Udf) and isinstance(op.fn, Fed) and op.fn.in_parts else None
         slots, value = store.storage.slots, lowering.sizes(key)
         dimensions = [k for k, count in enumerate(slots) if count > 1 or k == store.axis]
-        read = None
+        read = source = None
         if not isinstance(feed, PartFeed):
             shape = (*(slots[k] for k in dimensions), *value)
             array = zeros_on_host(shape, lowering.dtype(key), self.directory) if array is None else array.reshape(shape)
         else:
-            chosen = len(self.graph.chosen)
+            chosen, source = len(self.graph.chosen), feed.slices
             whole = (*slots[chosen:], *value)
 
             def read(span: Span) -> Any:
@@ -415,7 +415,9 @@ class Staged:
                 return part.reshape(*(span[1] - span[0] if k == store.axis else slots[k] for k in dimensions), *value)
 
         zeros, layout = functools.partial(lowering.zeros, key), lowering.layout(key)
-        return HostStore(store, dimensions, layout, lowering.shape(key), functools.partial(self.stored, key), zeros, array, read)
+        return HostStore(
+            store, dimensions, layout, lowering.shape(key), functools.partial(self.stored, key), zeros, array, read, source
+        )
 
     def whole(self, key: Key, held: HostStore) -> Any:
         """All points of a store on the host, as a result."""
