@@ -24,9 +24,11 @@ This page is generated: `python -m benchmarks.decisions --write`. Nothing on it 
 `program.cost()` counts operations, bytes and executions of every statement. `tp.Machine` has the constants of a device, and makes a time of
 them: a statement that runs n times takes
 
-    n * (operation + max(operations / peak, bytes / bandwidth))
+    n * (operation + max(work, bytes / bandwidth))
 
-with the bandwidth of the cache if what one execution moves fits there, else that of memory; each launch has a price of its own. The *roofline* is
+with the bandwidth of the cache if what one execution moves fits there, else that of memory. The work is that of products, of dear functions
+(`exp`) and scans, and of other operations, each at its own rate. Each launch has a price of its own, and so has memory that an allocator does
+not keep from run to run. The *roofline* is
 the least time of all operations, and of the bytes of all stores. It leaves out what a compiler of loops cannot know: which operations XLA makes
 one, and how well it uses vector instructions. So it tells which of two forms is better where they differ by much, and the rules of
 `tempo_core/prices.py`, each with its measurement, decide the rest.

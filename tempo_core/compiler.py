@@ -27,7 +27,7 @@ from tempo_core.ir.verify import InvalidGraphError
 from tempo_core.passes import pipeline
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.keep.fed import fed_in_parts
-from tempo_core.planner import Form, Planner
+from tempo_core.planner import Form, Planner, may_gain_by_a_loop
 from tempo_core.program import Program, is_interpreted
 from tempo_core.runtime.results import Result, Results
 from tempo_core.runtime.run_bounds import RunBounds
@@ -86,13 +86,15 @@ class _Compilation:
         self.cache = opened(config, source, self.least)
         self.decisions: list[Decision] = []
         self.backend: Backend = NumpyBackend() if config.backend == "numpy" else JaxBackend()
-        self.forms: dict[Form, _Compilation] = {}  # those that were tried to meet the limit of memory
+        self.forms: dict[Form, _Compilation] = {}  # those that were tried
 
     def program(self, numbers: Bounds, limits: Mapping[Symbol, UpTo], timing: dict[str, float]) -> Program[Any]:
-        """The program for some bounds; under a limit of memory, in the fastest form that fits."""
+        """The program for some bounds, in the fastest form; under a limit of memory, in the fastest that fits."""
         limit = self.config.memory_limit
         if not isinstance(limit, int):
-            return self._program(numbers, limits, timing, self._rebound)
+            program = self._program(numbers, limits, timing, self._rebound)
+            if limits or not may_gain_by_a_loop(program.scheduled, self.config):
+                return program
 
         def make(form: Form) -> Program[Any]:
             if form not in self.forms:
@@ -102,8 +104,10 @@ class _Compilation:
 
         points = {step.name: numbers[step.bound_symbol] for step in self.context.steps}
         fed = {step.name for steps in self.context.inputs.values() for step in steps}
-        program, choice = Planner(make, points, fed, self.config, limit).choose()
-        program.choice = choice
+        if isinstance(limit, int):
+            program, program.choice = Planner(make, points, fed, self.config, limit).choose()
+        else:
+            program, program.choice = Planner(make, points, fed, self.config).faster(program)
         return program
 
     def _program(

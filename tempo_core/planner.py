@@ -1,9 +1,13 @@
-"""The choice of a form under a memory limit: which steps are loops, tiles, checkpoints. The fastest form that fits is taken.
+"""The choice of a form: which steps are loops, tiles, checkpoints. Under a memory limit the fastest form that fits is taken.
 
 A form is a set of options that a user could write too (`Config.disable`, `tile`, `checkpoint`), so each form is an ordinary program: what it
 costs is counted (`runtime/cost/`), and XLA says what it allocates. Forms are tried in this order: as it is without a limit; each step
 changed alone; then the smallest of these, with each other step changed too, as long as that saves memory. Of the forms whose stores,
 inputs and results fit, XLA compiles some, those first that the cost model has for the fastest, until one fits with its temporaries.
+
+Without a limit, a step that could be vectorized stays a loop where the cost model has that for clearly faster. Nothing but memory makes it so:
+a loop's values stay in the cache, and memory that an allocator does not keep costs time in each run. So loops are only tried for programs with
+much memory, of whose time that much depends on it.
 """
 
 from __future__ import annotations
@@ -19,11 +23,14 @@ from tempo_core import prices
 from tempo_core.config import Config
 from tempo_core.errors import CausalityError, TempoError
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.ops import Sink, Udf
 from tempo_core.passes.keep.checkpoint import goes_back
 from tempo_core.report.programs.plan import Plan
 from tempo_core.runtime.cost.cost import Cost
 from tempo_core.runtime.cost.machine import Machine
-from tempo_core.runtime.cost.usage import Usage
+from tempo_core.runtime.cost.usage import DEVICE, Usage
+from tempo_core.runtime.staged.spread import bytes_along
+from tempo_core.schedule import Scheduled
 
 MOST_COMPILED = 10  # forms that XLA compiles for a choice by time, at seconds each; after these, any form that fits is taken
 LEAST_POINTS = 4  # of a step that is cut into tiles or segments
@@ -37,8 +44,10 @@ class Compiled(Protocol):
 
     @property
     def graph(self) -> Graph: ...
+    @property
+    def scheduled(self) -> Scheduled: ...
     def plan(self) -> Plan: ...
-    def cost(self) -> Cost: ...
+    def _numbers(self) -> Cost: ...
 
 
 P = TypeVar("P", bound=Compiled)
@@ -88,9 +97,8 @@ class Candidate(Generic[P]):
 
     form: Form
     program: P
-    limit: int
+    limit: int | None = None
     has_own_memory: bool = True  # whether what is on the host is not counted
-    seconds: float = 0.0
     estimate: int = 0
     bytes: int = 0
     is_exact: bool = False
@@ -101,13 +109,16 @@ class Candidate(Generic[P]):
         self.estimate = self._peak(usage)
         self.is_exact = not self.plan.device_programs  # of a program that XLA does not compile, the estimate is all there is
         self.bytes = self.estimate if self.is_exact else self._peak(usage.without_temporaries())
-        cost, platform = self.program.cost(), jax.default_backend()
-        self.seconds = Machine.usual(platform).seconds(cost, len(self.plan.device_programs))
-        self.seconds += usage.bytes_moved * prices.SECONDS_OF_A_MOVED_BYTE
+        self.cost, self.machine = self.program._numbers(), Machine.usual(jax.default_backend())
+        self.allocated = self.cost.numbers["stores"] + self.cost.numbers["temporaries"]
+        self.moving = usage.bytes_moved * prices.SECONDS_OF_A_MOVED_BYTE
 
     def compile(self) -> None:
         if not self.is_exact:
-            self.bytes, self.is_exact = self._peak(self.plan.usage), True
+            usage = self.counted(self.plan.usage)
+            self.bytes, self.is_exact = peak(usage), True
+            tensors = usage.alive(usage.on_device, DEVICE)
+            self.allocated = min(self.allocated, sum(each.bytes for each in tensors if each.kind not in ("input", "result")))
 
     def _peak(self, usage: Usage) -> int:
         return peak(self.counted(usage))
@@ -118,7 +129,19 @@ class Candidate(Generic[P]):
 
     @property
     def fits(self) -> bool:
-        return self.bytes <= self.limit
+        return self.limit is None or self.bytes <= self.limit
+
+    @property
+    def seconds(self) -> float:
+        return self.machine.seconds(self.cost, len(self.plan.device_programs), self.allocated) + self.moving
+
+    def pays(self, seconds: float) -> bool:
+        """Whether a form that takes so many seconds is clearly faster."""
+        return self.seconds > max(prices.LEAST_GAIN_OF_A_LOOP * seconds, seconds + prices.LEAST_SECONDS_SAVED)
+
+    def is_worse_than(self, other: Candidate[P]) -> bool:
+        """Whether another form is clearly faster, with less memory."""
+        return self.pays(other.seconds) and other.allocated < prices.MOST_MEMORY_OF_A_LOOP * self.allocated
 
     @property
     def why_not(self) -> str:
@@ -127,7 +150,8 @@ class Candidate(Generic[P]):
 
     def __str__(self) -> str:
         size = f"{self.bytes:,} bytes" if self.is_exact else f"at least {self.bytes:,} bytes"
-        return f"{self.form}: {size}, about {self.seconds * 1e3:.3g} ms"
+        form = self.form if self.limit is not None or self.form.steps else "as it is"
+        return f"{form}: {size}, about {self.seconds * 1e3:.3g} ms"
 
 
 def peak(usage: Usage) -> int:
@@ -137,21 +161,29 @@ def peak(usage: Usage) -> int:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen under a limit, and what was tried beside it, as texts."""
+    """What was chosen, under a limit or without one, and what was tried beside it, as texts."""
 
-    limit: int
+    limit: int | None
     form: Form
     chosen: str
     others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "\n  ".join((f"memory_limit: {self.limit:,} bytes", f"chosen: {self.chosen}", *self.others))
+        why = "the form of the program, by its time" if self.limit is None else f"memory_limit: {self.limit:,} bytes"
+        return "\n  ".join((why, f"chosen: {self.chosen}", *self.others))
 
 
 class Planner(Generic[P]):
     """Tries the forms of a program. `make` compiles one without XLA; `points` are the numbers of points of the steps, `fed` those of inputs."""
 
-    def __init__(self, make: Callable[[Form], P], points: Mapping[str, int], fed: Collection[str], config: Config, limit: int):
+    def __init__(
+        self,
+        make: Callable[[Form], P],
+        points: Mapping[str, int],
+        fed: Collection[str],
+        config: Config,
+        limit: int | None = None,
+    ):
         self.make, self.points, self.fed, self.config, self.limit = make, points, fed, config, limit
         self.has_own_memory = config.swap not in ("auto", "off") or jax.default_backend() != "cpu"
         self.tried: dict[Form, Candidate[P]] = {}
@@ -175,8 +207,32 @@ class Planner(Generic[P]):
         chosen = chosen or self._smallest()
         if chosen is None:
             raise self._refusal()
-        others = tuple(f"{each.why_not}: {each}" for each in self.tried.values() if each is not chosen)
-        return chosen.program, Choice(self.limit, chosen.form, str(chosen), others)
+        return self._chosen(chosen)
+
+    def faster(self, program: P) -> tuple[P, Choice | None]:
+        """The program as it is, or with one step as a loop that could be vectorized, if that is clearly faster by the model, with less memory.
+
+        The temporaries of the program as it is are XLA's own figure before a loop is taken: XLA may need none of them.
+        """
+        first = self.tried[Form()] = Candidate(Form(), program)
+        if not first.pays(first.seconds - first.machine.most_saved(first.cost, first.allocated)):
+            return program, None
+        steps = [step for step in _largest_steps(program.scheduled) if step in self.points and step not in dict(self.config.tile)]
+        loops = [Form(loops=(step,)) for step in steps[: prices.MOST_LOOPS_TRIED] if self._may_be_a_loop(step)]
+        tried = [each for form in loops if (each := self._try(form))]
+        best = min((each for each in tried if first.is_worse_than(each)), key=lambda each: each.seconds, default=first)
+        if best is not first:
+            first.compile()
+        return self._chosen(best if first.is_worse_than(best) else first)
+
+    def _chosen(self, chosen: Candidate[P]) -> tuple[P, Choice]:
+        def why_not(each: Candidate[P]) -> str:
+            if self.limit is not None or each.seconds >= chosen.seconds:
+                return each.why_not
+            return "not clearly faster" if each.allocated < chosen.allocated else "needs more memory"
+
+        others = [f"{why_not(each)}: {each}" for each in self.tried.values() if each is not chosen]
+        return chosen.program, Choice(self.limit, chosen.form, str(chosen), tuple(others))
 
     def _try(self, form: Form) -> Candidate[P] | None:
         """The program in a form; None if there is none, or if it is the same as without."""
@@ -187,13 +243,15 @@ class Planner(Generic[P]):
                 if not form.steps:
                     raise
                 return None  # some programs need a step vectorized
-            if any(each.program.graph.nodes == program.graph.nodes for each in self.tried.values()):
+            alike = (each for other, each in self.tried.items() if (other.host, other.rolled) == (form.host, form.rolled))
+            if any(each.program.graph.nodes == program.graph.nodes for each in alike):
                 return None
             self.tried[form] = Candidate(form, program, self.limit, self.has_own_memory)
         return self.tried[form]
 
     def _fitting(self, candidates: Sequence[Candidate[P]]) -> Candidate[P] | None:
         """The fastest of some forms that fits, as XLA has it. Those that fit by a coarse estimate come first."""
+        assert self.limit is not None
         is_larger = {each.form: each.estimate * (each.estimate > self.limit) for each in candidates}
         for each in sorted(candidates, key=lambda each: (is_larger[each.form], each.seconds)):
             if each.fits and (each.is_exact or self.compiled < MOST_COMPILED):
@@ -227,7 +285,7 @@ class Planner(Generic[P]):
 
     def _of_step(self, step: str) -> Iterator[Form]:
         points = self.points[step]
-        if "vectorize" not in self.config.disable and step not in self.config.unvectorized_steps:
+        if self._may_be_a_loop(step):
             yield from self._and_rolled(Form(loops=(step,)))
         if points < LEAST_POINTS:
             return
@@ -254,7 +312,7 @@ class Planner(Generic[P]):
         is_off = self.config.interpreted or self.config.swap == "off" or step in dict(self.config.host)
         if is_off or not (self.has_own_memory or step in self.fed):
             return
-        can_loop = "vectorize" not in self.config.disable and step not in self.config.unvectorized_steps
+        can_loop = self._may_be_a_loop(step)
         can_tile = step not in dict(self.config.tile) and not self.config.disabled("tile")
         for size in dict.fromkeys(-(-self.points[step] // parts) for parts in PARTS):
             part = ((step, size),)
@@ -263,9 +321,34 @@ class Planner(Generic[P]):
             if can_loop and can_tile:
                 yield Form(host=part, tiles=tiles)
 
+    def _may_be_a_loop(self, step: str) -> bool:
+        return "vectorize" not in self.config.disable and step not in self.config.unvectorized_steps
+
     def _refusal(self) -> TempoError:
         """The error if nothing fits: the smallest limit that would do, and the tensors that need it."""
         for each in sorted(self.tried.values(), key=lambda each: each.estimate)[:2]:
             each.compile()
         least = min((each for each in self.tried.values() if each.is_exact), key=lambda each: each.bytes)
+        assert self.limit is not None
         return least.plan.refused(self.limit, least.counted(least.plan.usage), str(least.form), len(self.tried))
+
+
+# -- without a limit ------------------------------------------------------------------------------------------------------
+
+
+def may_gain_by_a_loop(scheduled: Scheduled, config: Config) -> bool:
+    """Whether the values that are computed for all points of a step at once may need more memory than an allocator keeps, on one CPU.
+
+    Launches between calls of the host's functions have prices of their own, so that programs with such functions stay as they are.
+    """
+    if config.disabled("loop") or config.interpreted or config.parts or config.devices != 1 or jax.default_backend() != "cpu":
+        return False
+    if any(isinstance(node.op, Sink) or (isinstance(node.op, Udf) and node.op.kind == "host") for node in scheduled.graph):
+        return False
+    return any(bytes_along(scheduled, step) > prices.MOST_BYTES_KEPT for step in scheduled.graph.order)
+
+
+def _largest_steps(scheduled: Scheduled) -> list[str]:
+    """The steps whose points are computed at once, those with the most values first."""
+    bytes = {step.name: bytes_along(scheduled, step) for step in scheduled.graph.order}
+    return [name for name in sorted(bytes, key=lambda name: -bytes[name]) if bytes[name] > prices.MOST_BYTES_KEPT]

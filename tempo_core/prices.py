@@ -149,6 +149,22 @@ SECONDS_OF_A_FAST_ELEMENT = price(2e-10, "seconds of an element that a vector in
 SECONDS_OF_A_PRODUCT = price(5e-11, "seconds of a multiplication with its addition", "rough_seconds", "as above")
 OPERATIONS_OF_A_FUNCTION = price(30, "operations as which a function of the user's counts", "rough_seconds")
 
+# -- runtime/cost, planner -----------------------------------------------------------------------------------------------
+
+MOST_BYTES_KEPT = price(32 * 2**20, "bytes of stores and temporaries which an allocator keeps for the next run; more are given back to the "
+    "system, and each run pays for their pages again", "runtime/cost/machine.py, planner.py", "two cores of a virtual machine, glibc: 31 MiB are "
+    "written at 26 GB/s, 33 MiB at 1.7")
+LEAST_OPERATIONS_AT_ONCE = price(2**18, "operations of one execution of a statement, but products, from which on XLA uses all cores",
+    "runtime/cost/machine.py", "two cores; tanh of 6,400 x 4,096 numbers takes 0.4 ns a number at once and "
+    "3 ns in a loop over 6,400, and of 100,000 x 64 numbers 0.7 and 3.9")
+LEAST_GAIN_OF_A_LOOP = price(1.15, "times that a program must be faster, by the cost model, for a step to stay a loop that could be "
+    "vectorized", "planner.py", "two cores, other programs beside; of 54 programs, the model has 18 for faster by 1.16 to 8, and they are by 1.0 "
+    "to 3.5; the other ones are by 1.08 at most in the model, and 1.2 in truth")
+LEAST_SECONDS_SAVED = price(2e-3, "seconds by which it must be faster too: XLA compiles one form more for it", "planner.py")
+MOST_MEMORY_OF_A_LOOP = price(1.0, "times the memory of the program as it is that the loop may need for it", "planner.py", "two cores, other programs "
+    "beside; a loop over t takes PPO's iteration, 512 x 250, from 272 to 210 ms, and from 36 to 69 MB")
+MOST_LOOPS_TRIED = price(3, "steps that are tried as loops for that, each at the time of all passes", "planner.py")
+
 # -- backends ------------------------------------------------------------------------------------------------------------
 
 SCAN_BLOCK = price(8, "elements of a block of a cumulative sum or maximum, which are written out: 3 operations an element, where XLA's "
@@ -186,6 +202,7 @@ LEAST_LENGTH_TO_SLICE = price(32, "elements that follow each other which are a s
 
 # Much faster at once than point by point: a group with one of them is vectorized, even if more values have to be kept for it.
 FASTER_AT_ONCE = (ops.Dot, ops.Conv, ops.CumSum, ops.CumMax, ops.LinearScan, ops.DiscountedSum, ops.Argsort, ops.Udf)
+SCANS = (ops.CumSum, ops.CumMax, ops.LinearScan, ops.DiscountedSum)
 # Of many operations each: they leave a loop that they do not depend on (a draw of random numbers is about 100 operations of XLA).
 MANY_OPERATIONS = (ops.Random, ops.Udf)
 # A second copy (of a peeled last iteration) costs next to nothing; it costs much.
@@ -337,8 +354,13 @@ def price_of_keeping(node: Node, is_kept_anyway: bool) -> int:
     return 1 if is_kept_anyway else 1 + 1000 * elements * NOMINAL ** len(node.domain.steps)
 
 
-def is_dear_in_padding(op: ops.Op) -> bool:
-    """Whether an operation of an island is so dear that a padding should read it from memory."""
+def is_dear(op: ops.Op) -> bool:
+    """Whether each element takes some nanoseconds where there are few: of dear functions, and of scans, where it waits for the one before it."""
+    return isinstance(op, SCANS) or (is_dear_function(op) and op != ops.Binary("pow"))  # XLA makes `x ** 2` a product
+
+
+def is_dear_function(op: ops.Op) -> bool:
+    """Whether XLA computes an operation by a polynomial: some ten operations an element."""
     return isinstance(op, (ops.Unary, ops.Binary)) and op.fn in DEAR_FUNCTIONS
 
 

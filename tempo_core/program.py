@@ -104,7 +104,7 @@ class Program(Shown, Generic[R]):
         self.limits: Mapping[Symbol, UpTo] = run_bounds.limits  # of the bounds that a run chooses
         self._inputs = RunInputs(run_bounds, context.inputs)
         self._former = functools.lru_cache(16)(lambda numbers: results.former(dict(numbers)))
-        self.choice: Choice | None = None  # what was chosen to meet a limit of memory
+        self.choice: Choice | None = None  # what was chosen, and what was tried beside it
         self.reuse = ""  # what `with_bounds` used again
         self._kept = kept
         self._context, self._written = context, context.graph.next_id
@@ -463,6 +463,10 @@ class Program(Shown, Generic[R]):
         They are counted, not measured: `print(program.cost())` shows where a program spends its work, and how that grows.
         """
         return cost_of(self.scheduled, self._staged)
+
+    def _numbers(self) -> Cost:
+        """The same in numbers alone."""
+        return cost_of(self.scheduled, self._staged, in_numbers=True)
 
     @checked
     def explain(self, tensor: str = "") -> str:

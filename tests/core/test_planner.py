@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core.planner import Form
+from tempo_core import prices
+from tempo_core.planner import Candidate, Form
+from tempo_core.runtime.cost.machine import Machine
 from tests.core.passes.test_checkpoint import data, network
 from tests.core.running import assert_all_same
 
@@ -142,6 +144,198 @@ def test_a_second_start_compiles_nothing(tmp_path: Path, compilations: list[str]
     compilations.clear()
     attention(memory_limit=limit, cache=tmp_path).run(vectors())
     assert compilations == []
+
+
+# -- without a limit --------------------------------------------------------------------------------------------------------------
+
+
+def outer_products(T: int = 2400, **options: Any) -> tp.Program[Any]:
+    """The last value of an average of outer products: all of them at once are 39 MB, and a loop keeps one."""
+    ctx = tp.Context("t")
+    with ctx as ((t, bound),):
+        x = tp.input("x", (64,), domain=(t,))
+        average = tp.recurrence((64, 64), domain=(t,), name="average")
+        average[0] = x[0].expand_dims(1) * x[0]
+        average[t] = 0.99 * average[t - 1] + 0.01 * x.expand_dims(1) * x
+    return ctx.compile({bound: T}, average[bound - 1], tp.Config(**options))
+
+
+def best_paths(rows: int = 16, T: int = 640, states: int = 32, **options: Any) -> tp.Program[Any]:
+    """Viterbi: the scores of all pairs of states at all points, from which the way back reads."""
+    ctx = tp.Context("b", "t")
+    with ctx as ((b, B), (t, bound)):
+        move, seen = tp.input("move", (states, states)), tp.input("seen", (states,), domain=(b, t))
+        best = tp.recurrence((states,), domain=(b, t), name="best")
+        scores = best[b, t - 1].expand_dims(1) + move
+        best[b, 0] = seen[b, 0]
+        best[b, t] = scores.max(0) + seen
+        path = tp.recurrence((), "int32", domain=(b, t), name="path")
+        path[b, bound - 1] = best[b, bound - 1].argmax(0)
+        path[b, t] = scores.argmax(0)[b, t + 1].index(0, path[b, t + 1])
+    return ctx.compile({B: rows, bound: T}, path, tp.Config(**options))
+
+
+def n_step_learning(T: int = 800, pixels: int = 12_288, **options: Any) -> tp.Program[Any]:
+    """The value of pictures, learned from the rewards of the next five points, while a policy that reads it acts."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, iterations), (t, bound)):
+        grid = tp.input("grid", (2, pixels))
+        w = tp.recurrence((2, pixels), domain=(i,), name="w")
+        w[0] = tp.input("w0", (2, pixels))
+        place = tp.recurrence((2,), domain=(i, t), name="place")
+        picture = tp.abs(grid - place.reshape(2, 1)).max(0)
+        value = tp.tanh(w @ picture).sum(0)
+        place[0, 0] = tp.zeros((2,))
+        place[i, 0] = place[i - 1, bound - 1]
+        place[i, t] = tp.sin(place[i, t - 1] + value[i, t - 1].detach())
+        rewards = place.sum(0)[i, t : tp.min(t + 5, bound)].sum(0)
+        error = (rewards + value[i, tp.min(t + 5, bound - 1)]).detach() - value
+        loss = (error**2)[i, 0:bound].mean(0)
+        (gradient,) = tp.grad(loss, [w])
+        w[i + 1] = w - 0.01 * gradient
+    return ctx.compile({iterations: 2, bound: T}, [loss, w], tp.Config(**options))
+
+
+LOOPS = {"outer products": (outer_products, "t", 40), "best paths": (best_paths, "b", 8), "n-step": (n_step_learning, "t", 30)}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_is_taken_where_memory_makes_it_faster(name: str) -> None:
+    make, step, times = LOOPS[name]
+    program, at_once = make(), make(disable=("loop",))
+    assert program.choice is not None and program.choice.form == Form(loops=(step,)), program.choice
+    assert at_once.choice is None and peak(at_once) > times * peak(program)
+
+
+def inputs_of(program: tp.Program[Any]) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    shapes = {name: node.outputs[0].shape for name, node in program.graph.fed().items()}
+    return {
+        name: random.normal(size=[size.evaluate(program.bounds) for size in shape]).astype("float32")
+        for name, shape in shapes.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("make", "sizes"),
+    [
+        (outer_products, {"T": 9}),
+        (best_paths, {"rows": 3, "T": 7, "states": 4}),
+        (n_step_learning, {"T": 12, "pixels": 30}),
+    ],
+)
+def test_loops_have_the_same_results(make: Any, sizes: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = make(**sizes)
+    monkeypatch.setattr(prices, "MOST_BYTES_KEPT", 0)
+    monkeypatch.setattr(prices, "LEAST_GAIN_OF_A_LOOP", 0.0)
+    monkeypatch.setattr(prices, "LEAST_SECONDS_SAVED", -1e9)
+    monkeypatch.setattr(prices, "MOST_MEMORY_OF_A_LOOP", 1e9)
+    program, inputs = make(**sizes), inputs_of(at_once)
+    assert at_once.choice is None and program.choice is not None and program.choice.form != Form()
+    results = [each if isinstance(each, list) else [each] for each in (program.run(inputs), at_once.run(inputs))]
+    assert_all_same(*results)
+
+
+def weights(T: int, **options: Any) -> tp.Program[Any]:
+    """Two layers and their gradients, at all points at once: products of matrices."""
+    ctx = tp.Context("t")
+    with ctx as ((t, bound),):
+        x = tp.input("x", (64,), domain=(t,))
+        a, b = tp.input("a", (64, 128)), tp.input("b", (128, 64))
+        loss = ((tp.tanh(x @ a) @ b - x) ** 2).sum(0)[0:bound].mean(0)
+    return ctx.compile({bound: T}, tp.grad(loss, [a, b]), tp.Config(**options))
+
+
+@pytest.mark.parametrize("make", [lambda: weights(40_000), lambda: attention(T=2000)], ids=["layers", "attention"])
+def test_what_is_faster_at_once_stays(make: Any) -> None:
+    program = make()
+    assert program.choice is None or program.choice.form == Form()
+    assert "for t in" not in program.text("program")
+
+
+def test_a_small_program_is_not_compiled_twice(compilations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempo_core.compiler.Planner", None)
+    assert outer_products(T=100).choice is None and compilations == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"disable": ("loop",)},
+        {"disable": ("vectorize(t)",)},
+        {"disable": ("vectorize",)},
+        {"tile": {"t": 64}},
+        {"checkpoint": {"t": 64}},
+    ],
+    ids=str,
+)
+def test_options_are_not_overruled(options: dict[str, Any]) -> None:
+    program = outer_products(**options)
+    assert program.choice is None or program.choice.form == Form()
+    assert program.config == tp.Config(**options)
+
+
+@pytest.mark.parametrize(("step", "form"), [("t", Form()), ("i", Form(loops=("t",)))])
+def test_a_step_over_which_the_host_is_called_stays(step: str, form: Form) -> None:
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, iterations), (t, bound)):
+        x = tp.input("x", (64,), domain=(i, t))
+        average = tp.recurrence((64, 64), domain=(i, t), name="average")
+        average[i, 0] = x[i, 0].expand_dims(1) * x[i, 0]
+        average[i, t] = 0.99 * average[i, t - 1] + 0.01 * x.expand_dims(1) * x
+        tp.sink(lambda value, *at: None, average[i, bound - 1].sum() if step == "i" else average.sum(), name="seen")
+    program = ctx.compile({iterations: 2, bound: 2400}, average[iterations - 1, bound - 1])
+    assert (Form() if program.choice is None else program.choice.form) == form
+
+
+def test_a_limit_that_fits_leaves_a_program_as_it_is() -> None:
+    program = outer_products(memory_limit="1GB")
+    assert program.choice is not None and program.choice.form == Form()
+
+
+def test_the_reason_for_a_loop_is_explained() -> None:
+    lines = outer_products().explain().split("\n\n")[0].splitlines()
+    assert lines[0] == "the form of the program, by its time"
+    assert re.fullmatch(r"  chosen: a loop over t: at least [\d,]+ bytes, about .* ms", lines[1]), lines
+    assert re.fullmatch(r"  slower: as it is: [\d,]+ bytes, about .* ms", lines[2]), lines
+
+
+def test_temporaries_that_xla_does_not_need_are_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop is slower but for the memory, of which XLA's own figure counts."""
+    compile_candidate = Candidate.compile
+
+    def without_temporaries(self: Any) -> None:
+        compile_candidate(self)
+        self.allocated = 0
+
+    monkeypatch.setattr(Candidate, "compile", without_temporaries)
+    monkeypatch.setattr(Machine, "_of_statement", lambda *_: 1e-9)
+    program = outer_products()
+    assert program.choice is not None and program.choice.form == Form()
+
+
+def test_a_loop_that_needs_more_memory_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Candidate.__post_init__
+
+    def larger(self: Any) -> None:
+        begin(self)
+        self.allocated += 10**8 * len(self.form.loops)
+
+    monkeypatch.setattr(Candidate, "__post_init__", larger)
+    monkeypatch.setattr(Machine, "_of_fresh_memory", lambda self, allocated: 1.0 * (allocated < 10**8))
+    program = outer_products()
+    assert program.choice is not None and program.choice.form == Form()
+    assert program.choice.others[0].startswith("needs more memory: a loop over t")
+
+
+def test_other_bounds_decide_anew() -> None:
+    program = outer_products(T=100)
+    larger = program.with_bounds({"T": 2400})
+    assert larger.choice is not None and larger.choice.form == Form(loops=("t",))
+    assert larger.with_bounds({"T": 100}).choice is None
+
+
+# -- bounds of a run ----------------------------------------------------------------------------------------------------------------
 
 
 def test_runs_of_a_length_that_each_chooses() -> None:

@@ -89,6 +89,13 @@ def check_built(built: dict[str, Any], only: str = "") -> Outcome:
         # Weights, stores and bounds are small here.
         small = {"LEAST_BYTES_TO_UNROLL": 1, "LEAST_BYTES_TO_WRITE_ALONE": 1, "LEAST_ON_HOST": 0, "FEWEST_POINTS_TO_SPLIT": 2}
         small |= {"LEAST_BYTES_FOR_STRIPS": 1, "BYTES_OF_A_STRIP": 64, "MOST_TIMES_OFF": 64, "MOST_SHARE_ACCUMULATED": 1e9}
+        if len(built["ctx"].graph.nodes) % 2:  # of every second program, a step becomes a loop wherever one could
+            small |= {
+                "MOST_BYTES_KEPT": 0,
+                "LEAST_GAIN_OF_A_LOOP": 0.0,
+                "LEAST_SECONDS_SAVED": -1e9,
+                "MOST_MEMORY_OF_A_LOOP": 1e9,
+            }
         spread = patch.object(Machine, "pays_to_spread", lambda *_: True)
         with np.errstate(all="ignore"), patch.multiple(prices, **small), spread:
             return {"": Checking.outcome, "values": Checking.values, "limits": Checking.limits}[only](Checking(built))
@@ -447,7 +454,8 @@ class Checking:
         with tempfile.TemporaryDirectory() as directory:
             config = replace(self.config, cache=directory)
             first, second = (self.compiled_and_run(config) for _ in range(2))
-        assert (first[0].loads, second[0].compiles) == (0, 0), "it was not kept"
+        shared = first[0].choice is not None  # forms that were tried may share XLA programs
+        assert (shared or first[0].loads == 0) and second[0].compiles == 0, "it was not kept"
         assert second[0].message.startswith("from the cache: passes, schedule"), second[0].message
         assert first[0].text("sdg") == second[0].text("sdg"), "from disk, the graph is another"
         assert first[0].text("program") == second[0].text("program"), "from disk, the program is another"

@@ -17,7 +17,7 @@ from jax import lax
 
 from tempo_core.backends.base import Array, Setting, is_static
 from tempo_core.ir import costs, ops
-from tempo_core.prices import LEAST_PADDINGS_OF_A_SUM, is_dear_in_padding
+from tempo_core.prices import LEAST_PADDINGS_OF_A_SUM, is_dear_function
 
 
 class Apart:
@@ -33,7 +33,7 @@ class Apart:
     def from_memory(self, op: ops.Op, sources: Sequence[int], shape: Sequence[int]) -> set[int]:
         """The operands that an operation should read from memory. The first one has this shape."""
         self._pads = self._is_padding(op, shape)
-        if self._counter is None or not (self._pads or is_dear_in_padding(op)):
+        if self._counter is None or not (self._pads or is_dear_function(op)):
             return set()
         return set(sources) & (self._dear if self._pads else self._padded)
 
@@ -43,7 +43,7 @@ class Apart:
 
     def note(self, op: ops.Op, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Remember how an operation's results are computed."""
-        is_dear = is_dear_in_padding(op)
+        is_dear = is_dear_function(op)
         is_fused = isinstance(op, costs.OF_THEIR_READER) and not isinstance(op, costs.PADDINGS)
         if is_dear or (is_fused and not self._dear.isdisjoint(sources)):
             self._dear.update(targets)

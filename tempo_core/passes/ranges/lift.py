@@ -39,6 +39,8 @@ class Lift(Pass):
     reductions whose operands depend on their results, windows whose operands a loop over the step computes (the loop can
     reduce them as it goes), and recurrences over values that the host gives one timestep after the other.
 
+    Recurrences along steps that stay loops (`but`) stay in these loops.
+
     Contractions of a prefix or suffix with values of the reader become contractions of the whole step (`whole.py`, `outer.py`).
     Contractions of running sums of outer products, perhaps with decay, are computed in blocks of points, without the sums (`running.py`,
     `linear_attention.py`).

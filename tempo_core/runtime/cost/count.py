@@ -14,8 +14,8 @@ from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Key, Node
 from tempo_core.ir.names.naming import names
 from tempo_core.ir.ops import Dataflow, Dataflowed, Merge, Output, Sink, Udf
-from tempo_core.runtime.cost.cost import Cost, StatementCost, Translation
-from tempo_core.runtime.cost.kernels import ZERO, Island, Kernels, Reading, Value, bytes_of, largest
+from tempo_core.runtime.cost.cost import Cost, NoTranslation, StatementCost, Translation
+from tempo_core.runtime.cost.kernels import PRICED, ZERO, Island, Kernels, Reading, Value, bytes_of, largest
 from tempo_core.runtime.lower.lower import selections
 from tempo_core.runtime.staged.stage import Staged
 from tempo_core.schedule import Execute, If, Scheduled
@@ -29,9 +29,9 @@ from tempo_core.symbolic.isl.counting import Count, summed
 Statement = tuple[int, int | None]  # a node, and for a `Merge` its branch
 
 
-def cost_of(scheduled: Scheduled, staged: Staged | None) -> Cost:
-    """The costs of a program; `staged` if it runs as XLA programs."""
-    return _Counting(scheduled, staged).cost()
+def cost_of(scheduled: Scheduled, staged: Staged | None, in_numbers: bool = False) -> Cost:
+    """The costs of a program; `staged` if it runs as XLA programs. If they are asked for `in_numbers` alone, all polynomials are zero."""
+    return _Counting(scheduled, staged, in_numbers).cost()
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _Place:
 
 
 class _Counting:
-    def __init__(self, scheduled: Scheduled, staged: Staged | None):
+    def __init__(self, scheduled: Scheduled, staged: Staged | None, in_numbers: bool = False):
         self.scheduled, self.graph, self.bounds = scheduled, scheduled.graph, scheduled.bounds
         self.slots = symbolic_slots(scheduled.schedule, scheduled.bounds, scheduled.storage)
         self.reading = Reading(scheduled, self.slots, None if staged is None else staged.lowering)
@@ -64,7 +64,7 @@ class _Counting:
         self.loops = list(loops.values())
         statements = constraints_of(self.graph).statements.values()
         self.points = {(s.node.id, s.branch): at_capacity(s, self.graph) for s in statements}
-        self.translation = Translation(self.graph.derived)
+        self.translation = NoTranslation() if in_numbers else Translation(self.graph.derived)
 
     # -- statements ---------------------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class _Counting:
             "operations": self.translation.sum(row.operations for row in rows),
             "bytes_read": self.translation.sum(row.bytes_read for row in rows),
             "bytes_written": self.translation.sum(row.bytes_written for row in rows),
-            "stores": self.translation.of(stores).expand(),
+            "stores": self.translation.sum([self.translation.of(stores)]),
             "temporaries": self.translation.most(temporaries),
         }
         numbers: dict[str, Fraction] = {
@@ -101,21 +101,18 @@ class _Counting:
         sums: dict[str, Any] = {"times": executions}
         numbers: dict[str, Fraction] = {"times": times.evaluate(at)}
         is_exact = times.is_exact
-        for figure, each in (
-            ("operations", kernels.operations),
-            ("bytes_read", kernels.read),
-            ("bytes_written", kernels.written),
-        ):
+        for figure, each in kernels.sums.items():
             if each.steps:  # shapes that vary: the sum over the points
                 over = self._times(statement, is_selection, each)
                 sums[figure], numbers[figure], is_exact = of.count(over), over.evaluate(at), is_exact and over.is_exact
             else:
-                sums[figure], numbers[figure] = (executions * of.of(each)).expand(), numbers["times"] * each.evaluate(at)
+                sums[figure], numbers[figure] = of.sum([executions * of.of(each)]), numbers["times"] * each.evaluate(at)
         for number, size in kernels.sorts:
-            sums["operations"] += executions * of.of(number) * of.sympy.log(of.of(size), 2)
+            sums["operations"] += executions * of.of(number) * of.logarithm(size)
             numbers["operations"] += numbers["times"] * number.evaluate(at) * Fraction(math.log2(max(size.evaluate(at), 1)))
         sums["temporaries"], numbers["temporaries"] = of.most(kernels.alive), _most(kernels.alive, at)
-        return StatementCost(name, **sums, is_exact=is_exact, numbers=_numbers(numbers))
+        shown = {figure: value for figure, value in sums.items() if figure not in PRICED}
+        return StatementCost(name, **shown, is_exact=is_exact, numbers=_numbers(numbers))
 
     def _times(self, statement: Statement, is_selection: bool, each: Expr) -> Count:
         """The sum of an expression over the executions of a statement."""
@@ -143,9 +140,8 @@ class _Counting:
             if isinstance(node.op, Udf) and node.op.kind == "host":  # its results are put where they belong
                 kernels.move({}, sum(map(bytes_of, node.outputs), ZERO))
         own = node.domain.steps  # values of varying shape that a range reads have other steps
-        kernels.operations, kernels.read, kernels.written = (
-            size_at_an_end(each, self.bounds, own) for each in (kernels.operations, kernels.read, kernels.written)
-        )
+        for figure, each in kernels.sums.items():
+            kernels.sums[figure] = size_at_an_end(each, self.bounds, own)
         kernels.sorts = [(size_at_an_end(n, self.bounds), size_at_an_end(size, self.bounds)) for n, size in kernels.sorts]
         kernels.alive = largest([size_at_an_end(size, self.bounds) for size in kernels.alive], self.bounds)
         return kernels

@@ -14,6 +14,7 @@ from tempo_core.ir.graph import Edge, Key
 from tempo_core.ir.ops import Constant, Input, Op, Types, product
 from tempo_core.ir.ops.work import elements
 from tempo_core.ir.types import ITEM_SIZE, TensorType
+from tempo_core.prices import is_dear
 from tempo_core.runtime.lower.placement import Placement
 from tempo_core.schedule import Scheduled
 from tempo_core.symbolic.domain import Point
@@ -23,6 +24,8 @@ from tempo_core.symbolic.proof import provably_nonnegative
 
 ZERO = Expr.of(0)
 Reads = dict[Hashable, Expr]  # bytes read, by what they are read from
+FIGURES = "operations", "bytes_read", "bytes_written"
+PRICED = "products", "dear"  # of the operations: those of products, and of dear operations, which have their own price
 
 
 def bytes_of(type: TensorType) -> Expr:
@@ -33,10 +36,8 @@ def bytes_of(type: TensorType) -> Expr:
 class Kernels:
     """The sums over the kernels of one execution. `sorts` are (number, size): operations times the logarithm of a size."""
 
-    operations: Expr = ZERO
+    sums: dict[str, Expr] = field(default_factory=lambda: dict.fromkeys((*FIGURES, *PRICED), ZERO))
     sorts: list[tuple[Expr, Expr]] = field(default_factory=list)
-    read: Expr = ZERO
-    written: Expr = ZERO
     alive: list[Expr] = field(default_factory=list)  # bytes of the intermediate values in memory, kernel by kernel
 
     def compute(self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> None:
@@ -44,14 +45,21 @@ class Kernels:
         number = costs.operations(op, tuple(inputs), tuple(outputs))
         axis = costs.sorted_axis(op, tuple(inputs))
         if axis is None:
-            self.operations = self.operations + number
+            self.add("operations", number)
+            if isinstance(op, (ops.Dot, ops.Conv)):
+                self.add("products", number)
+            elif is_dear(op):
+                self.add("dear", number)
         else:
             self.sorts.append((number, axis))
 
+    def add(self, figure: str, number: Expr) -> None:
+        self.sums[figure] = self.sums[figure] + number
+
     def move(self, reads: Reads, written: Expr) -> None:
         """Count one kernel."""
-        self.read = sum(reads.values(), self.read)
-        self.written = self.written + written
+        self.add("bytes_read", sum(reads.values(), ZERO))
+        self.add("bytes_written", written)
 
 
 @dataclass
@@ -112,7 +120,7 @@ class Reading:
         if self._turned(key, edge, spans):
             result = Value(result.bytes, result.reads, False)
         if any(not isinstance(index, Point) and index.size is not None for index in edge.index):
-            kernels.operations = kernels.operations + product(type.shape)  # zeros past the end of the range
+            kernels.add("operations", product(type.shape))  # zeros past the end of the range
             result = Value(result.bytes, result.reads, False, ops.Where())
         return result
 
@@ -146,8 +154,9 @@ class Reading:
 
 
 def _sliced(value: Value, bytes: Expr) -> Reads:
-    """What is read of a value for a part of it."""
-    return dict.fromkeys(value.reads, bytes) if value.in_memory else dict(value.reads)
+    """What is read of a value for a part of it. Of a part of a part, too, only what is asked for is read."""
+    is_view = value.in_memory or isinstance(value.producer, costs.PARTS)
+    return dict.fromkeys(value.reads, bytes) if is_view else dict(value.reads)
 
 
 class Island:
@@ -170,6 +179,10 @@ class Island:
                 self.values[target].producer = op
                 self.values[target].is_free = isinstance(op, costs.FREE) or from_nothing
         self.results = {self.roots[slot] for slot in body.results}
+        reads = [(source, op, position) for op, _, sources, _ in self.work for position, source in enumerate(sources)]
+        whole = {source for source, op, position in reads if not (isinstance(op, costs.PARTS) and position == 0)}
+        # Parts of which only parts are read: where these lie is all that is computed of them.
+        self.parts = {targets[0] for op, _, _, targets in self.work if isinstance(op, costs.PARTS)} - whole - self.results
         self.stored = self._stored()
 
     def _types(self, slots: Sequence[int]) -> Types:
@@ -219,7 +232,8 @@ class Island:
         for slot in range(len(self.body.input_types)):
             settle(slot, self.values[slot].reads)
         for op, inputs, sources, targets in self.work:
-            kernels.compute(op, inputs, self._types(targets))
+            if targets[0] not in self.parts:
+                kernels.compute(op, inputs, self._types(targets))
             scatters = isinstance(op, ops.ScatterAdd) and costs.place(op, inputs) == costs.MEMORY
             for target in targets:
                 reads = self._reads(op, sources, self.values[target].bytes)

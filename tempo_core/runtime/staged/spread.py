@@ -124,7 +124,7 @@ def spread(
     for step in source.order:
         reason = _dependence(source, step)
         points = scheduled.bounds.get(step.bound_symbol, 0)
-        bytes = _bytes(scheduled, step)
+        bytes = bytes_along(scheduled, step)
         if step.bound_symbol in limits:
             reason = f"its bound {step.bound_symbol} is chosen by each run"
         elif reason is None and not bytes:
@@ -212,7 +212,7 @@ def _named(node: Node) -> str:
     return node.name or kind_of(node.op)
 
 
-def _bytes(scheduled: Scheduled, step: Symbol) -> int:
+def bytes_along(scheduled: Scheduled, step: Symbol) -> int:
     """The bytes of all values with a dimension for the points of a step, each as often as it is stored."""
     spread, total = Spread(step, ()), 0
     for node in scheduled.graph:

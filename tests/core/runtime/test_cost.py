@@ -100,11 +100,36 @@ def test_a_polynomial_gives_the_numbers_of_other_bounds(name: str) -> None:
 @pytest.mark.parametrize("name", AT_OTHER_BOUNDS)
 def test_numbers_are_those_of_the_polynomials(name: str) -> None:
     context, bounds, outputs = GROWTH[name].program()
-    cost = context.compile(bounds, outputs).cost()
+    program = context.compile(bounds, outputs)
+    cost, alone = program.cost(), program._numbers()
+    assert alone.numbers == cost.numbers and alone.operations == 0
+    assert [each.numbers for each in alone.by_statement] == [each.numbers for each in cost.by_statement]
     for figure, number in cost.numbers.items():
         assert int(getattr(cost, figure).subs(numbers_at(bounds))) == number
     assert cost.numbers["bytes_moved"] == sum(each.numbers["bytes_moved"] for each in cost.by_statement)
     assert sympy.expand(cost.operations - sum(each.operations for each in cost.by_statement)) == 0
+
+
+def test_a_part_of_a_part_costs_what_is_read_of_it() -> None:
+    """The row of one step at a point of another one, which is a gather of a gather."""
+    ctx = tp.Context("b", "t")
+    with ctx as ((b, B), (t, T)):
+        x = tp.input("x", (4,), domain=(b, t))
+        h = tp.recurrence((4,), domain=(b, t), name="h")
+        h[b, 0] = x[b, 0]
+        h[b, t] = tp.tanh(h[b, t - 1] + tp.exp(x))
+    cost = ctx.compile({B: 5, T: 20}, h[0:B, T - 1], tp.Config(disable=("vectorize",))).cost()
+    assert cost.numbers["operations"] < 5 * 20 * 4 * 6 and cost.numbers["bytes_moved"] < 5 * 20 * 4 * 4 * 12
+
+
+def test_operations_of_products_and_of_dear_functions_are_counted_apart() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x, w = tp.input("x", (8,), domain=(t,)), tp.input("w", (8, 8))
+        y = (tp.tanh(x @ w) ** 2 + x).sum(0)
+    numbers = [each.numbers for each in ctx.compile({T: 10}, y)._numbers().by_statement]
+    assert sum(each["products"] for each in numbers) == 2 * 10 * 8 * 8
+    assert sum(each["dear"] for each in numbers) == 10 * 8
 
 
 # -- against XLA ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tempo_core as tp
+from tempo_core import prices
 from tempo_core.errors import ConfigError
 
 MACHINE = tp.Machine(
@@ -42,6 +43,33 @@ def test_a_time_is_the_price_of_operations_and_the_longer_of_work_and_bytes() ->
     assert MACHINE.seconds(large) == replace(MACHINE, cache=1e15).seconds(large)
     assert MACHINE.seconds(small) > replace(MACHINE, cache=1e15, operations=1e15).seconds(small)
     assert MACHINE.seconds(small, launches=3) == pytest.approx(MACHINE.seconds(small) + 3e-5)
+
+
+def test_products_and_dear_functions_have_rates_of_their_own() -> None:
+    many, few = product(10_000, 100).cost(), product(10, 10).cost()
+    for field, cost in (("dear", many), ("few_dear", few), ("elements", many), ("few_elements", few)):
+        slow = replace(MACHINE, cache=1e15, memory=1e15, **{field: 1e6})
+        assert slow.seconds(cost) > 2 * replace(slow, **{field: 1e15}).seconds(cost), field
+        other = few if cost is many else many
+        assert slow.seconds(other) == replace(slow, **{field: 1e15}).seconds(other), field
+
+
+def test_much_memory_is_taken_from_the_system_in_each_run() -> None:
+    cost = product(10, 10).cost()
+    kept, more = prices.MOST_BYTES_KEPT, prices.MOST_BYTES_KEPT + 1
+    assert MACHINE.seconds(cost, allocated=kept) == MACHINE.seconds(cost)
+    assert MACHINE.seconds(cost, allocated=more) == pytest.approx(MACHINE.seconds(cost) + more / MACHINE.fresh)
+    assert MACHINE.most_saved(cost, kept) == 0 and MACHINE.most_saved(cost, more) == more / MACHINE.fresh
+    large = product(10_000, 100).cost()
+    moved = large.numbers["bytes_moved"]
+    assert 0 < MACHINE.most_saved(large, 0) <= moved / MACHINE.memory - moved / MACHINE.cache
+
+
+def test_files_of_earlier_versions_have_the_usual_rates(tmp_path: Path) -> None:
+    path = tmp_path / "machine.json"
+    MACHINE.save(path)
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "fresh"}))
+    assert tp.Machine.load(path) == MACHINE
 
 
 def test_the_roofline_is_the_longer_of_two() -> None:
@@ -104,4 +132,5 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 def test_constants_can_be_measured() -> None:
     machine = tp.Machine.calibrated()
     assert machine.kind == "cpu" and 1e9 < machine.operations < 1e14 and 1e8 < machine.memory < 1e12
+    assert 1e8 < machine.dear < 1e12 and 1e7 < machine.few_dear < 1e12 and 1e8 < machine.fresh < 1e12
     assert machine.memory < machine.cache * 10 and 0 < machine.launch < 1e-2 and 0 < machine.compile < 1
