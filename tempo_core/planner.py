@@ -337,18 +337,22 @@ class Planner(Generic[P]):
 
 
 def may_gain_by_a_loop(scheduled: Scheduled, config: Config) -> bool:
-    """Whether the values that are computed for all points of a step at once may need more memory than an allocator keeps, on one CPU.
-
-    Launches between calls of the host's functions have prices of their own, so that programs with such functions stay as they are.
-    """
-    if config.disabled("loop") or config.interpreted or config.parts or config.devices != 1 or jax.default_backend() != "cpu":
+    """Whether the values that are computed for all points of a step at once may need more memory than an allocator keeps, on one CPU."""
+    is_chosen = config.disabled("loop") or config.interpreted or bool(config.parts)
+    if is_chosen or config.devices != 1 or jax.default_backend() != "cpu":
         return False
-    if any(isinstance(node.op, Sink) or (isinstance(node.op, Udf) and node.op.kind == "host") for node in scheduled.graph):
-        return False
-    return any(bytes_along(scheduled, step) > prices.MOST_BYTES_KEPT for step in scheduled.graph.order)
+    return bool(_largest_steps(scheduled))
 
 
 def _largest_steps(scheduled: Scheduled) -> list[str]:
-    """The steps whose points are computed at once, those with the most values first."""
-    bytes = {step.name: bytes_along(scheduled, step) for step in scheduled.graph.order}
+    """The steps whose points are computed at once, with so many values, the most first.
+
+    In a loop, each call of a function on the host would part launches, which have prices of their own: steps with such functions stay.
+    """
+    nodes = [
+        node for node in scheduled.graph if isinstance(node.op, Sink) or (isinstance(node.op, Udf) and node.op.kind == "host")
+    ]
+    bytes = {
+        step.name: bytes_along(scheduled, step) for step in scheduled.graph.order if not any(step in n.domain for n in nodes)
+    }
     return [name for name in sorted(bytes, key=lambda name: -bytes[name]) if bytes[name] > prices.MOST_BYTES_KEPT]
