@@ -49,7 +49,7 @@ def read(array: Array) -> Array:
     """An array that is mapped from a file as one in memory, read from the file in one go; any other array as it is."""
     place = _place_in_file(array)
     if place is None:
-        return array
+        return array if _file(array) is None else copied(array, array.dtype)
     values = empty(array.shape, array.dtype)
     with open(place[0], "rb", buffering=0) as file:
         file.seek(place[1])
@@ -67,6 +67,8 @@ def write(target: Array, values: Array) -> None:
     place = _place_in_file(target)
     if place is None or not target.flags.writeable:
         target[...] = values
+        if (mapped := _file(target)) is not None:
+            mapped.madvise(mmap.MADV_DONTNEED)
         return
     with open(place[0], "r+b", buffering=0) as file:
         file.seek(place[1])

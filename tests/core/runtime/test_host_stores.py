@@ -336,6 +336,35 @@ def test_data_on_disk_is_never_resident(tmp_path: Path) -> None:
     assert float(done.stdout) < 100, f"the process grew by {done.stdout} MB for 640 MB of files"
 
 
+STORE_IN_A_FILE = """
+import numpy as np, sys, tempo_core as tp
+ctx = tp.Context("t")
+with ctx as ((t, T),):
+    h = tp.recurrence((64, 64), domain=(t,), name="h")
+    h[0] = tp.ones((64, 64))
+    h[t + 1] = tp.tanh(h * 0.9 + 0.1)
+    g = tp.recurrence((64, 64), domain=(t,), name="g")
+    g[T - 1] = h[T - 1]
+    g[t] = tp.tanh(h + g[t + 1])
+config = tp.Config(host={"t": 200}, swap=sys.argv[1], disable=("vectorize(t)",))
+program = ctx.compile({T: 12_000}, g[0], config).compile()
+
+def resident(key):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(key))
+
+before = resident("VmRSS")
+program.run()
+print((resident("VmHWM") - before) / 1e3)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads the memory of a process from Linux")
+def test_a_store_in_a_file_takes_no_memory(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", STORE_IN_A_FILE, str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 60, f"the process grew by {done.stdout} MB for a store of 197 MB"
+
+
 def test_stores_may_be_files(tmp_path: Path) -> None:
     program = trained(50, host={"t": 7}, swap=tmp_path)
     assert_all_same(program.run(data(50)), trained(50).run(data(50)), 0.0)
