@@ -33,6 +33,9 @@ if not TYPE_CHECKING:  # for which it would be a name for everything
             globals().update({each: getattr(api, each) for each in names})
             if name in names or (names and name == "__all__"):
                 return getattr(api, name)
+            if names and not name.startswith("_"):
+                elsewhere = importlib.import_module(f"{__name__}.frontend.elsewhere")
+                raise elsewhere.missing("tp", name, names, elsewhere.INSTEAD)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
 from tempo_core.errors import ArgumentError, ShapeError
 from tempo_core.frontend.aliases import Domain, Shape
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base_context import BaseContext
+from tempo_core.frontend.elsewhere import OF_RANDOM, missing
 from tempo_core.frontend.functions import argmax, argsort, as_tensor, evaluate, log, neg, shape_of
 from tempo_core.frontend.inputs import domain_steps
 from tempo_core.frontend.tensor import Tensor, apply
@@ -68,3 +71,11 @@ def categorical(logits: Tensor, domain: Domain | None = None) -> Tensor:
     steps = [s.expr for s in logits.domain.steps] if domain is None else domain
     gumbel = neg(log(neg(log(uniform(logits.type.shape, domain=steps) + 1e-20)) + 1e-20))
     return argmax(logits + gumbel.astype(logits.dtype), -1)
+
+
+if not TYPE_CHECKING:  # for which it would be a name for everything
+
+    def __getattr__(name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise missing("tp.random", name, ("bits", "categorical", "normal", "permutation", "uniform"), OF_RANDOM)

@@ -1,0 +1,43 @@
+"""Names of other libraries: the error says what to write here."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import tempo_core as tp
+from tempo_core.errors import MissingAttributeError
+from tempo_core.frontend.elsewhere import INSTEAD, OF_RANDOM
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_a_name_that_is_missing(name: str) -> None:
+    with pytest.raises(MissingAttributeError, match=f"tp has no `{name}`") as error:
+        getattr(tp, name)
+    assert error.value.hint == INSTEAD[name] and "test_elsewhere.py" in str(error.value)
+
+
+@pytest.mark.parametrize("name", OF_RANDOM)
+def test_a_draw_that_is_missing(name: str) -> None:
+    with pytest.raises(MissingAttributeError, match=f"tp.random has no `{name}`"):
+        getattr(tp.random, name)
+
+
+@pytest.mark.parametrize("hint", {*INSTEAD.values(), *OF_RANDOM.values()})
+def test_hints_name_what_exists(hint: str) -> None:
+    for path in re.findall(r"tp\.((?:\w+\.)*\w+)", hint):
+        value = tp
+        for part in path.split("."):
+            value = getattr(value, part)
+
+
+def test_a_name_with_a_slip() -> None:
+    with pytest.raises(MissingAttributeError, match=r"did you mean tp\.softmax\?"):
+        tp.sofmax  # noqa: B018
+
+
+def test_what_has_no_name_here() -> None:
+    with pytest.raises(AttributeError, match="tp has no `bla`"):
+        tp.bla  # noqa: B018
+    assert not hasattr(tp, "_bla") and getattr(tp, "bla", None) is None
