@@ -96,8 +96,8 @@ class Staged:
         self.unrolled = Unrolled()
         if "unroll" not in disable:
             on_cpu = jax.default_backend() == "cpu"
-            own = {key: each for key, each in storage.items() if not is_fed_in_parts(self.graph, key[0])}
-            self.unrolled = unrolled(root, self.graph, own, scheduled.bounds, on_cpu)
+            stores = {key: each for key, each in storage.items() if not is_fed_in_parts(self.graph, key[0])}
+            self.unrolled = unrolled(root, self.graph, stores, scheduled.bounds, on_cpu)
         self.hosted = host_stores(self.graph, scheduled.storage, scheduled.bounds, parts or {})
         self.hosted = {key: each for key, each in self.hosted.items() if key not in self.unrolled.stores}
         while True:  # until each store on the host has the number of points that all launches allow
@@ -106,10 +106,10 @@ class Staged:
             self.lowering.is_differentiable = is_differentiable
             walked = Walked(self.graph, scheduled.bounds, self.hosted)
             self.launches = Launches(root, self.lowering, self.kept_outputs, disable, launch_seconds, opened_at, donated, walked)
-            stores = with_points(walked, self.launches.items)
-            if stores == self.hosted:
+            with_parts = with_points(walked, self.launches.items)
+            if with_parts == self.hosted:
                 break
-            self.hosted = stores
+            self.hosted = with_parts
         self.moves = {segment.number: self._moves(segment, walked) for segment in self.launches.segments} if self.hosted else {}
         self.items, self.segments = self.launches.items, self.launches.segments
         self.kept, self.store_keys = self.launches.kept, self.launches.store_keys
