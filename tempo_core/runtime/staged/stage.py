@@ -422,8 +422,8 @@ class Staged:
     def whole(self, key: Key, held: HostStore) -> Any:
         """All points of a store on the host, as a result."""
         steps = self.graph[key[0]].domain.steps
-        whole = held.whole().view()
-        whole.shape = (*(self.lowering.bounds[s.bound_symbol] for s in steps), *self.lowering.sizes(key))
+        sizes = *(self.lowering.bounds[s.bound_symbol] for s in steps), *self.lowering.sizes(key)
+        whole = held.whole().reshape(sizes)
         whole.flags.writeable = False  # it is the store itself
         return whole
 
