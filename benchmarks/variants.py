@@ -19,7 +19,7 @@ SHORTEST = 0.02  # seconds of a turn: faster programs run several times
 # "pad" is left out: without it, programs whose shapes vary are interpreted.
 CLEANING = ("simplify", "dce", "cse", "narrow")
 DECISIONS = (
-    "split", "lift", "shift", "associate", "precompute", "wavefront", "vectorize", "accumulate", "tile", "strip", "trim",
+    "split", "lift", "shift", "associate", "precompute", "wavefront", "vectorize", "accumulate", "compact", "tile", "strip", "trim",
     "recompute", "fuse", "loop", "unroll", "registers", "keep", "join", "chunk", "create",
 )  # fmt: skip
 EVERY = (*CLEANING, *DECISIONS)

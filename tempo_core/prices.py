@@ -16,6 +16,7 @@ from tempo_core.ir.graph import Node
 from tempo_core.ir.ops import Types, product
 from tempo_core.ir.ops.work import size
 from tempo_core.ir.types import ITEM_SIZE, TensorType, is_float
+from tempo_core.symbolic.domain import Domain
 from tempo_core.symbolic.expr import Expr, Symbol
 
 N = TypeVar("N", int, float)
@@ -348,10 +349,17 @@ def is_cheap_to_repeat(node: Node, operands: Sequence[TensorType]) -> bool:
     return isinstance(node.op, CHEAP_OPS)
 
 
-def price_of_keeping(node: Node, is_kept_anyway: bool) -> int:
-    """What it costs to keep a node's value at all points of its domain: next to nothing, if something else needs it there."""
-    elements = sum(ITEM_SIZE[type.dtype] * max(1, nominal(product(type.shape))) for type in node.outputs)
-    return 1 if is_kept_anyway else 1 + 1000 * elements * NOMINAL ** len(node.domain.steps)
+def is_quick_at_once(op: ops.Op) -> bool:
+    """Whether all points of a node can be computed again at once in about the time in which they would be read."""
+    if isinstance(op, (ops.Unary, ops.Binary)):
+        return op.fn in (*FAST_FUNCTIONS, "div", "floordiv", "mod")
+    return isinstance(op, (*CHEAP_OPS, ops.Gather))
+
+
+def price_of_keeping(types: Types, domain: Domain, is_kept_anyway: bool) -> int:
+    """What it costs to keep values of some types at all points of a domain: next to nothing, if something else needs them there."""
+    elements = sum(ITEM_SIZE[type.dtype] * max(1, nominal(product(type.shape))) for type in types)
+    return 1 if is_kept_anyway else 1 + 1000 * elements * NOMINAL ** len(domain.steps)
 
 
 def is_dear(op: ops.Op) -> bool:

@@ -19,6 +19,7 @@ from tempo_core.passes.clean.dce import Dce
 from tempo_core.passes.clean.narrow import Narrow
 from tempo_core.passes.clean.simplify import Simplify
 from tempo_core.passes.keep.checkpoint import Checkpoint
+from tempo_core.passes.keep.compact import Compact
 from tempo_core.passes.keep.fuse import Fuse
 from tempo_core.passes.keep.recompute import Recompute
 from tempo_core.passes.keep.trim import Trim
@@ -78,6 +79,7 @@ def pipeline(
         Accumulate(),
         Simplify(),  # what a point adds may be one product: the gradient of a weight, of a part of a batch
         Associate(loops=True),  # chains of such products
+        Compact(() if "strip" in disabled else fixed, but=tuple(unvectorized), tiles=tuple(tiles)),
         *tiling,
         *([Strip(fixed, but=tuple(name for name, _ in tiles))] if fixed else []),
         *([Checkpoint(tuple(checkpoints)), Simplify()] if checkpoints else []),
@@ -86,7 +88,8 @@ def pipeline(
         Recompute(),
         Fuse(),
     ]
-    without = {*disabled, "shift", "split"} if "vectorize" in disabled else set(disabled)  # in a loop, a window is a slice
+    loops = ("shift", "split", "compact") if "vectorize" in disabled else ()  # in a loop, a window is a slice
+    without = {*disabled, *loops}
     return [p for p in passes if p.name not in without]
 
 

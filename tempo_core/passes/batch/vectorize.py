@@ -72,7 +72,7 @@ def legal_nodes(graph: Graph, step: Symbol, ragged_too: bool = False, beside: tu
 
     With `ragged_too`, shapes may vary with the step, as they do before `pad`. Conditions may mention the step and one of `beside`.
     """
-    fit = {n.id for n in graph if step in n.domain and _has_rule(n) and _separable(graph, n, step, ragged_too, beside)}
+    fit = {n.id for n in graph if step in n.domain and _has_rule(n) and separable(graph, n, step, ragged_too, beside)}
     ragged = {n.id for n in graph if not all(t.is_static for t in n.outputs)}
     results = {e.source for n in graph if isinstance(n.op, ops.Output) for e in n.inputs}
     fit -= ragged & results  # such results are lists, not arrays
@@ -111,7 +111,7 @@ def _with_whole_steps(edge: Edge, domain: Domain, step: Symbol) -> Edge:
     return replace(edge, index=tuple(full_range(s) if s != step and step in index.steps else index for s, index in pairs))
 
 
-def _separable(graph: Graph, node: Node, step: Symbol, ragged_too: bool = False, beside: tuple[Symbol, ...] = ()) -> bool:
+def separable(graph: Graph, node: Node, step: Symbol, ragged_too: bool = False, beside: tuple[Symbol, ...] = ()) -> bool:
     """Whether no shape varies with the step, and each condition that mentions it mentions only it, and steps of `beside`."""
     types = () if ragged_too else (*node.outputs, *graph.input_types(node))
     if any(step in size.steps for type in types for size in type.shape):
@@ -310,7 +310,7 @@ def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int]) -> No
             note(node.id, "stays in the loop over {}: it is on a cycle, in which {} reads {}", step, *carried[node.id])
         elif not _has_rule(node):
             note(node.id, "stays in the loop over {}: functions on the host, and those with state, run point by point", step)
-        elif not _separable(graph, node, step):
+        elif not separable(graph, node, step):
             note(node.id, "stays in the loop over {}: its shape or its conditions depend on {} and on another step", step, step)
         else:
             note(node.id, "stays in the loop over {}, with values on its cycle that cannot leave it", step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TypeVar
 
 V = TypeVar("V", bound=Hashable)
@@ -12,6 +12,29 @@ V = TypeVar("V", bound=Hashable)
 _Place = tuple[object, bool]  # a vertex, and whether behind its own capacity
 _SOURCE: _Place = ("source", True)
 _SINK: _Place = ("sink", False)
+
+
+def worth_repeating(sinks: Iterable[V], price: Callable[[V], int], operands: Callable[[V], Iterable[V] | None]) -> set[V]:
+    """The values to compute again for readers of `sinks`, so that what has to be kept for them is the cheapest.
+
+    `price` is that of keeping a value, `operands` are what it is computed from. They are None for a value that cannot be computed again.
+    """
+    prices: dict[V, int] = {}
+    arcs: list[tuple[V, V]] = []
+    sources: list[V] = []
+    waiting = list(sinks)
+    while waiting:
+        value = waiting.pop()
+        if value in prices:
+            continue
+        prices[value] = price(value)
+        before = operands(value)
+        if before is None:
+            sources.append(value)
+        else:
+            arcs += [(other, value) for other in before]
+            waiting += before
+    return beyond_the_cut(prices, arcs, sources, sinks) if sinks else set()
 
 
 def beyond_the_cut(prices: Mapping[V, int], arcs: Iterable[tuple[V, V]], sources: Iterable[V], sinks: Iterable[V]) -> set[V]:

@@ -11,7 +11,7 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Merge
 from tempo_core.passes.base import Pass, operand_domains, remove_dead
 from tempo_core.passes.decisions import note
-from tempo_core.passes.keep.cut import beyond_the_cut
+from tempo_core.passes.keep.cut import worth_repeating
 from tempo_core.passes.ranges.linear_forms import shift_of
 from tempo_core.prices import is_cheap_to_repeat, price_of_keeping
 from tempo_core.symbolic.domain import Index, Point, Range
@@ -59,6 +59,10 @@ def _sign(graph: Graph, nest: Nest) -> str:
                 if sign[0] in "<>":
                     return sign[0]
     return "="
+
+
+def _own(node_id: int) -> _Value:
+    return node_id, ()
 
 
 class _Loop:
@@ -134,34 +138,17 @@ class _Loop:
 
     def _again(self) -> set[int]:
         """The nodes to compute again."""
-        sinks = {edge.source for edge in self._reads() if edge.source in self.crossing}
-        prices: dict[_Value, int] = {}
-        arcs: list[tuple[_Value, _Value]] = []
-        sources: list[_Value] = []
-        waiting = sorted(sinks)
-        while waiting:
-            node = self.graph[waiting.pop()]
-            value: _Value = (node.id, ())
-            if value in prices:
-                continue
-            prices[value] = self._price(node)
-            if not self._can_repeat(node):
-                sources.append(value)
-                continue
-            for edge in node.inputs:
-                source = self.graph[edge.source]
-                if self.step not in source.domain:
-                    continue
-                if edge.source in self.around and self._is_own(edge):
-                    arcs.append(((source.id, ()), value))
-                    waiting.append(source.id)
-                else:  # the value of another point stays a read
-                    other: _Value = (source.id, edge.index)
-                    arcs.append((other, value))
-                    prices[other] = self._price(source)
-                    sources.append(other)
-        beyond = beyond_the_cut(prices, arcs, sources, [(node_id, ()) for node_id in sinks]) if sinks else set()
-        return {node_id for node_id, index in beyond if not index}
+        sinks = sorted({edge.source for edge in self._reads() if edge.source in self.crossing})
+        again = worth_repeating([_own(node_id) for node_id in sinks], self._price, self._operands)
+        return {node_id for node_id, index in again if not index}
+
+    def _operands(self, value: _Value) -> list[_Value] | None:
+        """The values of loops over the step from which a value is computed. The value of another point stays a read."""
+        node = self.graph[value[0]]
+        if value[1] or not self._can_repeat(node):
+            return None
+        edges = [edge for edge in node.inputs if self.step in self.graph[edge.source].domain]
+        return [_own(e.source) if e.source in self.around and self._is_own(e) else (e.source, e.index) for e in edges]
 
     def _reads(self) -> Iterator[Edge]:
         """The reads of the loop, at its own point, of nodes outside of it."""
@@ -186,8 +173,9 @@ class _Loop:
         source = self.graph[edge.source]
         return self.step in source.domain and edge.is_own_point(source.domain)
 
-    def _price(self, node: Node) -> int:
-        return price_of_keeping(node, self._is_kept(node))
+    def _price(self, value: _Value) -> int:
+        node = self.graph[value[0]]
+        return price_of_keeping(node.outputs, node.domain, self._is_kept(node))
 
     def _is_kept(self, node: Node) -> bool:
         """Whether a value is kept in any case: something reads a range of it, or the loop another point of it."""

@@ -104,6 +104,8 @@ class Tiling:
     """Tiles one dimension, which its size `whole` identifies."""
 
     divides = False  # whether `size` divides the dimension: then no tile has a part past its end
+    pays = True
+    deciding: Bool = TRUE  # the numbers of bounds that decided whether it pays
 
     def __init__(self, graph: Graph, step: Symbol, whole: Expr, size: int):
         self.graph, self.whole, self.size = graph, whole, size

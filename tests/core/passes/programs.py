@@ -749,6 +749,24 @@ def regions_with_one_branch(i, I, t, T):
     return tp.grad((loss * loss)[0:I, 0:T].sum(), wrt=[x])
 
 
+# -- compact ------------------------------------------------------------------------------------------------------------
+
+
+@program("compact")
+def rows_of_a_state(i, I, t, T):
+    """What follows from a state is read at all points: by a product, by reductions, by a result, and at other points."""
+    x, state = fed(domain=(i, t)), tp.recurrence((), "int32", domain=(i, t))
+    w = tp.input("w", (3, 2), domain=(i,))
+    row = state.one_hot(3)
+    scaled = (state.astype("float32") - 1.0) / 2.0
+    y = tp.tanh(row @ w * scaled) + x
+    state[i, 0] = tp.full((), 1, "int32")
+    state[i, t + 1] = (state + (y.sum() > 0).astype("int32") + 1) % 3
+    later = (scaled - scaled[i, 0:T].mean())[i, t:T].discounted_sum(0.9)
+    (gradient,) = tp.grad((y.sum() * later)[0:I, 0:T].sum(), wrt=[w])
+    return [gradient, later, row, (scaled**2)[i, 0:T].sum() / (row[i, 0:T].sum(0) + scaled[i, T - 1])]
+
+
 # -- recompute ----------------------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from tempo_core.passes.clean.dce import Dce
 from tempo_core.passes.clean.narrow import Narrow
 from tempo_core.passes.clean.simplify import Simplify
 from tempo_core.passes.keep.checkpoint import Checkpoint
+from tempo_core.passes.keep.compact import Compact
 from tempo_core.passes.keep.fuse import Fuse
 from tempo_core.passes.keep.recompute import Recompute
 from tempo_core.passes.keep.trim import Trim
@@ -56,6 +57,7 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "wavefront": (Pad(), Wavefront()),
     "vectorize": (Pad(), Vectorize()),
     "accumulate": (Accumulate(running=True), Pad(), Accumulate()),
+    "compact": (Pad(), Vectorize(), Simplify(), Accumulate(), Compact(tiles=(("t", 2), ("i", 2)))),
     "tile": (Pad(), Vectorize(), Tile(sizes=(("t", 2), ("i", 2)))),
     "strip": (Pad(), Vectorize(), Simplify(), Accumulate(), Simplify(), Strip(NUMBERS)),
     "checkpoint": (Pad(), Checkpoint((("t", 2), ("i", 3)))),
