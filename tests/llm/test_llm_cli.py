@@ -252,7 +252,7 @@ def test_info_reads_no_weights(cli: Any, whole_model: Path) -> None:
 def test_a_limit_of_memory(cli: Any, whole_model: Path) -> None:
     request = ["generate", "-m", whole_model, "--raw", "--prompt", "aa", "-n", 4, "--temperature", 0]
     free, limited = cli(*request), cli(*request, "--memory-limit", "1GiB")
-    assert limited.exit_code == 0 and limited.output == free.output, limited.output
+    assert limited.exit_code == 0 and limited.stdout == free.stdout, limited.output
     refused = cli(*request, "--memory-limit", "1kB")
     assert refused.exit_code == 1 and "but memory_limit allows 1,000" in refused.output and "allow that much" in refused.output
 
