@@ -111,7 +111,8 @@ class Candidate(Generic[P]):
         self.bytes = self.estimate if self.is_exact else self._peak(usage.without_temporaries())
         self.cost, self.machine = self.program._numbers(), Machine.usual(jax.default_backend())
         self.allocated = self.cost.numbers["stores"] + self.cost.numbers["temporaries"]
-        self.moving = usage.bytes_moved * prices.SECONDS_OF_A_MOVED_BYTE
+        moving_launches = self.plan.launches if any(self.plan.moves) else 0
+        self.moving = usage.bytes_moved * prices.SECONDS_OF_A_MOVED_BYTE + moving_launches * prices.SECONDS_OF_A_PART
 
     def compile(self) -> None:
         if not self.is_exact:
@@ -133,7 +134,7 @@ class Candidate(Generic[P]):
 
     @property
     def seconds(self) -> float:
-        return self.machine.seconds(self.cost, len(self.plan.device_programs), self.allocated) + self.moving
+        return self.machine.seconds(self.cost, self.plan.launches, self.allocated) + self.moving
 
     def pays(self, seconds: float) -> bool:
         """Whether a form that takes so many seconds is clearly faster."""

@@ -25,10 +25,11 @@ from tempo_core.report.pages.svg import write_svg
 from tempo_core.report.programs.memory_picture import memory_svg
 from tempo_core.report.programs.memory_table import COLUMNS, StoredTensor, largest, memory_text, peaks_text, usage_text
 from tempo_core.runtime.cost.usage import DEVICE, ON_HOST, PART, Moment, PlannedTensor, Usage, usage_of
-from tempo_core.runtime.staged.host import Segment, loop_names, placed
+from tempo_core.runtime.staged.host import Chunks, Loops, Segment, loop_names, placed
 from tempo_core.runtime.staged.stage import Staged
 from tempo_core.schedule import Scheduled
 from tempo_core.schedule.outline import outline
+from tempo_core.schedule.tidy import extent
 
 _SMALLER = "use smaller bounds or shapes; or a window, x[t - 3:t + 1], instead of all steps, x[0:T]"
 
@@ -49,6 +50,7 @@ class Plan(Shown):
     devices: str = ""  # the step that is spread over several devices
     steps: tuple[str, ...] = ()  # of the program, by name
     moves: tuple[str, ...] = ()  # for each device program, what it loads from the host, and what it evicts to it
+    launches: int = 0  # of device programs in a run, as far as the loops around them have numbers; a long loop counts as one
     count: Callable[[bool], Usage] = field(default=lambda compiled: Usage((), ()), repr=False, compare=False)
 
     @property
@@ -214,6 +216,16 @@ class Plan(Shown):
         return "\n".join(f"{title}\n{textwrap.indent(text.rstrip(), '  ')}\n" for title, text in sections)
 
 
+def _times(loops: Loops) -> int:
+    """How often a launch happens inside of these loops."""
+    times = 1
+    for loop in loops:
+        trips = extent(loop.stop - loop.start, {})
+        each = loop.step if not isinstance(loop, Chunks) else loop.step * loop.most if loop.most else None
+        times *= 1 if trips is None or each is None else max(-(-trips[1] // each), 1)
+    return times
+
+
 def _moves(staged: Staged, segment: Segment, labels: Mapping[Key, str]) -> str:
     """`load x, h; evict h`: the values that come from the host before a launch, and that go there after it or a later one."""
     touched = staged.moves.get(segment.number, {})
@@ -299,5 +311,6 @@ def plan_of(
         "" if spread is None else spread.text(scheduled.bounds[spread.step.bound_symbol]),
         tuple(step.name for step in graph.order),
         tuple(_moves(staged, segment, labels) for segment in staged.segments) if staged is not None else (),
+        sum(_times(loops) for item, loops in placed(staged.items) if isinstance(item, Segment)) if staged is not None else 0,
         count,
     )
