@@ -111,6 +111,17 @@ def pictures() -> str:
     return "\n".join([*lines, "", source("memory")])
 
 
+def sides(text: str) -> str:
+    """Of each case of `memory` with this text in its name, a row a side: megabytes planned and measured, and milliseconds of a run."""
+    recorded = record("memory")
+    assert recorded
+    lines = ["| work | by | planned, measured, MB | ms |", "| --- | --- | --- | --- |"]
+    for case in (case for case in recorded["cases"] if text in case["case"]):
+        for side, figures in case["bytes"].items():
+            lines.append(f"| {case['case']} | {side} | {_planned_and_measured(figures)} | {short(case['ms'][side])} |")
+    return "\n".join([*lines, "", source("memory")])
+
+
 def caches() -> str:
     """Decoding by the number of tokens: for each pattern the bytes of the cache, and the megabytes planned and measured."""
     recorded = record("memory")
@@ -262,6 +273,7 @@ def results() -> str:
 PARTS: Mapping[str, Callable[..., str]] = {
     "results": results, "times": times, "starts": starts, "classical": classical, "source": source, "picture": picture,
     "algorithms": algorithms, "recipes": recipes, "solved": solved, "growth": growth, "pictures": pictures, "caches": caches,
+    "sides": sides,
 }  # fmt: skip
 
 
