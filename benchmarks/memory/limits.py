@@ -1,6 +1,6 @@
 """REINFORCE and PPO on large pictures, whose rollout does not fit on the device: a limit moves it to the memory of the host.
 
-By hand in JAX: the whole rollout, then the gradient. The limit is for the device's arrays alone (`swap="host"`), so that it can be measured on a
+Beside them, the same program without a limit. The limit is for the device's arrays alone (`swap="host"`), so that it can be measured on a
 CPU too, where host and device share a memory; "grown" counts both.
 """
 
