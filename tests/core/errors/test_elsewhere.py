@@ -24,7 +24,7 @@ def test_a_draw_that_is_missing(name: str) -> None:
         getattr(tp.random, name)
 
 
-@pytest.mark.parametrize("hint", {*INSTEAD.values(), *OF_RANDOM.values()})
+@pytest.mark.parametrize("hint", sorted({*INSTEAD.values(), *OF_RANDOM.values()}))
 def test_hints_name_what_exists(hint: str) -> None:
     for path in re.findall(r"tp\.((?:\w+\.)*\w+)", hint):
         value = tp
