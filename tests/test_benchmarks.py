@@ -58,7 +58,7 @@ def test_memory(tmp_path: Path) -> None:
     cases = {case["case"].split(",")[0]: case for case in quick("memory", tmp_path / "memory.json")["cases"]}
     for case in cases.values():
         assert all(figures["planned"] > 0 and figures["grown"] >= 0 for figures in case["bytes"].values())
-        assert set(case["bytes"]) >= {"tempo", "JAX by hand"} or "over_time" in case
+        assert len(case["bytes"]) > 1
     network = cases["gradient of a recurrent network"]
     assert network["bytes"]["tempo with a limit"]["planned"] <= network["bytes"]["tempo"]["planned"] / 10
     assert all(network["ms"][side] > 0 for side in ("tempo", "tempo with a limit", "JAX by hand", "JAX with checkpoints"))

@@ -16,7 +16,7 @@ from benchmarks.memory.ring import PIXELS, PLACES, SHAPE, move, picture
 
 N, ENVIRONMENTS, HIDDEN, ITERATIONS = 5, 8, 16, 2
 SIDES = ("REINFORCE", f"{N}-step returns")
-LENGTH, QUICK = 1000, 150
+LENGTH, QUICK = 1000, 600
 GAMMA, RATE = 0.95, 1e-3
 LIMIT = "16MB"  # of the side with n-step returns
 
