@@ -17,7 +17,7 @@ from tempo_core.backends import aligned
 from tempo_core.backends.base import numpy_dtype
 from tempo_core.errors import InputError
 from tempo_core.ir.graph import Graph
-from tempo_core.ir.ops import Input, Udf
+from tempo_core.ir.ops import Input, Op, Udf
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.ir.udf import Fed
 from tempo_core.symbolic.expr import Symbol
@@ -62,6 +62,11 @@ class InputSpec:
         return InputError(f"the input `{self.name}` {problem}", where=self.where, hint=hint)
 
 
+def is_fed_in_parts(op: Op) -> bool:
+    """Whether an operation stands for an input of which the device has some points at a time."""
+    return isinstance(op, Udf) and isinstance(op.fn, Fed) and op.fn.in_parts
+
+
 def input_specs(graph: Graph, domains: Mapping[str, tuple[Symbol, ...]], bounds: Mapping[Symbol, int]) -> dict[str, InputSpec]:
     """The specs of a graph's inputs, by name. `domains` gives the steps of each: graphs do not hold the steps of arrays."""
     specs = {}
@@ -73,7 +78,7 @@ def input_specs(graph: Graph, domains: Mapping[str, tuple[Symbol, ...]], bounds:
         type, names = node.outputs[0], tuple(step.name for step in steps)
         leading = tuple(step.bound_expr for step in steps) if streamed else ()
         declared = str(TensorType(type.dtype, (*leading, *type.shape)))
-        in_parts = isinstance(node.op, Udf) and isinstance(node.op.fn, Fed) and node.op.fn.in_parts
+        in_parts = is_fed_in_parts(node.op)
         specs[name] = InputSpec(name, declared, type.dtype, names, extent, shape, streamed, node.where, in_parts)
     return specs
 

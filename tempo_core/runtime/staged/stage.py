@@ -33,7 +33,7 @@ from tempo_core.ir.names.naming import label, names
 from tempo_core.ir.ops import End, Output, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Fed
-from tempo_core.runtime.feeds import Feeds, PartFeed
+from tempo_core.runtime.feeds import Feeds, PartFeed, is_fed_in_parts
 from tempo_core.runtime.lower.lower import Frame, Lowering
 from tempo_core.runtime.lower.placement import Stores
 from tempo_core.runtime.lower.unroll import Unrolled, unrolled
@@ -45,7 +45,7 @@ from tempo_core.runtime.staged.host import (
 from tempo_core.runtime.staged.host_store import HostStore, zeros_on_host
 from tempo_core.runtime.staged.launches import Launches
 from tempo_core.runtime.staged.spread import Spread
-from tempo_core.runtime.staged.swapping import Moves, Span, Walked, host_stores, is_fed_in_parts, with_points, without_fed
+from tempo_core.runtime.staged.swapping import Moves, Span, Walked, host_stores, with_points, without_fed
 from tempo_core.schedule import Execute, Scheduled, Storage, leaves
 from tempo_core.schedule.tree import flat
 from tempo_core.store import environment
@@ -96,7 +96,7 @@ class Staged:
         self.unrolled = Unrolled()
         if "unroll" not in disable:
             on_cpu = jax.default_backend() == "cpu"
-            stores = {key: each for key, each in storage.items() if not is_fed_in_parts(self.graph, key[0])}
+            stores = {key: each for key, each in storage.items() if not is_fed_in_parts(self.graph[key[0]].op)}
             self.unrolled = unrolled(root, self.graph, stores, scheduled.bounds, on_cpu)
         self.hosted = host_stores(self.graph, scheduled.storage, scheduled.bounds, parts or {})
         self.hosted = {key: each for key, each in self.hosted.items() if key not in self.unrolled.stores}

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 
 from tempo_core import prices
 from tempo_core.ir.graph import Graph, Key
-from tempo_core.ir.ops import Merge, Output, Udf
-from tempo_core.ir.udf import Fed
+from tempo_core.ir.ops import Merge, Output
+from tempo_core.runtime.feeds import is_fed_in_parts
 from tempo_core.runtime.staged.host import Chunks, Fetch, HostItem, HostLoop, Segment, placed
 from tempo_core.schedule import Block, Execute, If, Loop, Storage
 from tempo_core.schedule.tidy import Limits, extent, limited, simplified
@@ -67,7 +67,7 @@ def host_stores(
     hosted = {}
     for key, each in storage.items():
         node, type = graph[key[0]], graph[key[0]].outputs[key[1]]
-        if is_fed_in_parts(graph, key[0]):
+        if is_fed_in_parts(graph[key[0]].op):
             steps = node.domain.steps
             each = Storage("block", tuple(1 if step in graph.chosen else bounds[step.bound_symbol] for step in steps))
         elif any(each.lasting):
@@ -78,7 +78,7 @@ def host_stores(
             continue
         step = node.domain.steps[axis]
         advance, bound = sizes[step.name], bounds[step.bound_symbol]
-        if is_fed_in_parts(graph, key[0]):
+        if is_fed_in_parts(graph[key[0]].op):
             hosted[key] = HostStorage(each, axis, advance, bound, True, storage[key].slots[axis])
             continue
         is_large = type.size_in_bytes(bounds) * each.size >= prices.LEAST_ON_HOST
@@ -89,17 +89,12 @@ def host_stores(
 
 def without_fed(root: Block, graph: Graph) -> Block:
     """A program without the statements of inputs that are fed in parts: their values are there before it runs."""
-    numbers = {node.id for node in graph if is_fed_in_parts(graph, node.id)}
+    numbers = {node.id for node in graph if is_fed_in_parts(node.op)}
 
     def rest(item: Item) -> Item:
         return Block() if isinstance(item, Execute) and item.node in numbers else changed(item, rest)
 
     return as_block(simplified(changed(root, rest), {})) if numbers else root
-
-
-def is_fed_in_parts(graph: Graph, node_id: int) -> bool:
-    op = graph[node_id].op
-    return isinstance(op, Udf) and isinstance(op.fn, Fed) and op.fn.in_parts
 
 
 # -- what is touched --------------------------------------------------------------------------------------------------

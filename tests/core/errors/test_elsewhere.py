@@ -29,6 +29,7 @@ def test_hints_name_what_exists(hint: str) -> None:
     for path in re.findall(r"tp\.((?:\w+\.)*\w+)", hint):
         value = tp
         for part in path.split("."):
+            assert hasattr(value, part), f"{hint}: there is no tp.{path}"
             value = getattr(value, part)
 
 
