@@ -78,7 +78,8 @@ class _Compilation:
         timing: dict[str, float],
     ):
         """`limits` are the bounds that runs choose. The seconds of all passes are added to `timing`."""
-        source = fed_in_parts(source, context.inputs, config.parts)
+        if not source.ends():
+            source = fed_in_parts(source, context.inputs, config.parts)
         self.context, self.config, self.source, self.results = context, config, source, results
         self.limits, self.timing, self.ends = limits, timing, source.ends()
         self.least = [(symbol, limit.at_least) for symbol, limit in limits.items()]

@@ -98,7 +98,9 @@ class Staged:
             on_cpu = jax.default_backend() == "cpu"
             stores = {key: each for key, each in storage.items() if not is_fed_in_parts(self.graph[key[0]].op)}
             self.unrolled = unrolled(root, self.graph, stores, scheduled.bounds, on_cpu)
-        self.hosted = host_stores(self.graph, scheduled.storage, scheduled.bounds, parts or {})
+        # Where a step ends is known on the device alone, and so what a launch touches: all points stay there.
+        sizes = parts if parts and not self.graph.ends() else {}
+        self.hosted = host_stores(self.graph, scheduled.storage, scheduled.bounds, sizes)
         self.hosted = {key: each for key, each in self.hosted.items() if key not in self.unrolled.stores}
         while True:  # until each store on the host has the number of points that all launches allow
             there = {key: each.on_device for key, each in self.hosted.items()}
