@@ -50,7 +50,7 @@ class _Place:
 class _Counting:
     def __init__(self, scheduled: Scheduled, staged: Staged | None, in_numbers: bool = False):
         self.scheduled, self.graph, self.bounds = scheduled, scheduled.graph, scheduled.bounds
-        self.slots = symbolic_slots(scheduled.schedule, scheduled.bounds, scheduled.storage)
+        self.slots = _slots(scheduled) if in_numbers else symbolic_slots(scheduled.schedule, scheduled.bounds, scheduled.storage)
         self.reading = Reading(scheduled, self.slots, None if staged is None else staged.lowering)
         self.stored = {key for key, store in scheduled.storage.items() if store.size > 1}
         self.stored |= set() if staged is None else set(staged.store_keys) & set(scheduled.storage)
@@ -199,6 +199,11 @@ class _Counting:
             alive = sum((sizes[key] for key, (begin, end) in spans.items() if begin <= place.number <= end), ZERO)
             peaks += [alive + each for each in statements[place.statement].alive or [ZERO]]
         return largest([peak for peak in peaks if peak != 0], self.bounds)
+
+
+def _slots(scheduled: Scheduled) -> dict[Key, tuple[Expr, ...]]:
+    """The slots of stores, at the bounds of the program."""
+    return {key: tuple(map(Expr.of, store.slots)) for key, store in scheduled.storage.items()}
 
 
 def _most(sizes: Sequence[Expr], bounds: Mapping[Symbol, int]) -> Fraction:

@@ -197,7 +197,7 @@ class _Counting:
 
     def interpreted(self, place: str) -> None:
         """One moment: all stores at once, and the largest statement."""
-        cost = cost_of(self.scheduled, None)
+        cost = cost_of(self.scheduled, None, in_numbers=True)
         largest = max(cost.by_statement, key=lambda each: each.numbers["temporaries"], default=None)
         self.moments = [Moment("the whole run, interpreted", statement=largest.name if largest else "")]
         for node in self.graph:

@@ -6,6 +6,7 @@ from tempo_core.config import CHOICES, PASSES
 from tests.fuzz.generator.drawing import Drawing
 
 EXECUTORS = ("numpy", "staged", "interpreted")
+CHANCE_OF_HOST = 25  # percent of programs that keep a part of their values on the host
 
 
 def config(d: Drawing, executor: str) -> str:
@@ -42,7 +43,7 @@ def config(d: Drawing, executor: str) -> str:
     if d.chance(20):
         parts.append(f"checkpoint={{{d.step()!r}: {d.choices.pick((2, 3, 1, (3, 2), (4, 2)))}}}")
         d.features.add("setting: checkpoint")
-    if executor == "staged" and d.chance(int(__import__("os").environ.get("HOSTP", "25"))):
+    if executor == "staged" and d.chance(CHANCE_OF_HOST):
         parts.append(f"host={{{d.step()!r}: {d.choices.pick((1, 2, 3))}}}")
         d.features.add("setting: host")
     return f"tp.Config({', '.join(parts)})"
