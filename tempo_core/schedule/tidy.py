@@ -12,7 +12,7 @@ from dataclasses import replace
 from tempo_core.ir.dependence import fixed_point
 from tempo_core.schedule.tree import Block, If, Item, Loop, as_block, changed, flat, guarded, substitute
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, Connective, Truth, at_least_zero, conjunction, facts_of
-from tempo_core.symbolic.expr import Atom, Expr, Maximum, Minimum, Symbol, maximum, minimum
+from tempo_core.symbolic.expr import Atom, Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, maximum, minimum
 from tempo_core.symbolic.proof import extreme
 
 Limits = Mapping[Symbol, tuple[int, int]]  # the least and greatest value of counters whose loops have constant limits
@@ -95,7 +95,7 @@ def limited(loop: Loop, limits: Limits) -> Limits:
 
 
 def extent(expr: Expr, limits: Limits) -> tuple[int, int] | None:
-    """The least and greatest value of sums, minima and maxima of counters; None for any other expression."""
+    """The least and greatest value of sums, minima, maxima and divisions of counters; None for any other expression."""
     low = high = expr.constant
     for monomial, coefficient in expr.terms:
         if not monomial:
@@ -112,12 +112,22 @@ def _atom_interval(atom: Atom, limits: Limits) -> tuple[int, int] | None:
     if isinstance(atom, Symbol):
         return limits.get(atom)
     if not isinstance(atom, (Minimum, Maximum)):
-        return None
+        return _division_interval(atom, limits)
     ends = [extent(argument, limits) for argument in atom.args]
     if any(end is None for end in ends):
         return None
     join = min if isinstance(atom, Minimum) else max
     return join(end[0] for end in ends if end), join(end[1] for end in ends if end)
+
+
+def _division_interval(atom: FloorDivide | Modulo, limits: Limits) -> tuple[int, int] | None:
+    ends, divisor = extent(atom.numerator, limits), atom.denominator
+    if ends is None or not divisor.is_constant or divisor.constant <= 0:
+        return None
+    (first, low), (last, high) = (divmod(end, divisor.constant) for end in ends)
+    if isinstance(atom, FloorDivide):
+        return first, last
+    return (low, high) if first == last else (0, divisor.constant - 1)
 
 
 def is_nonnegative(expr: Expr, limits: Limits) -> bool:

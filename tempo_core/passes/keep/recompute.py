@@ -123,7 +123,8 @@ class _Loop:
         moved = shift_of(edge, self.graph[edge.source], self.step)
         is_kept = self._is_kept(state) or any(reader.id in self.members for reader, _ in self.users[state.id])
         is_same = all(self.graph[reader].inputs[slot].output == edge.output for reader, slot in reads)
-        if not (moved and is_kept and is_same):
+        has_same_steps = self.graph[edge.source].domain.steps == state.domain.steps
+        if not (moved and is_kept and is_same and has_same_steps):
             return None
         place = self.step.expr - moved
         there = operand_domains(state, state.domain)[branch].condition.substitute({self.step: place})

@@ -257,7 +257,8 @@ class Placement:
             return value if predicate is None else jnp.where(predicate, value, array)
         layout = self.layout(key)
         place = [*at, *(0,) * value.ndim]
-        start = tuple(place[k] if is_static(place[k]) else jnp.asarray(place[k], jnp.int32) for k in layout)
+        # In a branch that is not taken, a number may lie before the first slot.
+        start = tuple(max(place[k], 0) if is_static(place[k]) else jnp.asarray(place[k], jnp.int32) for k in layout)
         shape = (*(1,) * len(at), *value.shape)
         update = value.reshape([shape[k] for k in layout])  # dimensions of size 1 move, those of the value keep their order
         if predicate is not None:

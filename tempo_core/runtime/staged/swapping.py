@@ -197,7 +197,8 @@ def most_points(touched: Sequence[Touched], limits: Limits) -> int | None:
     around it.
     """
     lasts, firsts = ([_ends(each, name, limits) for each in touched] for name in ("last", "first"))
-    spans = [_most(stop - first, {**inner, **others}) for _, stop, inner in lasts for first, _, others in firsts]
+    pairs = [None if a is None or b is None else (a[1] - b[0], {**a[2], **b[2]}) for a in lasts for b in firsts]
+    spans = [None if pair is None else _most(*pair) for pair in pairs]
     return None if None in spans else max(span for span in spans if span is not None)
 
 
@@ -207,8 +208,8 @@ def _most(expr: Expr, limits: Limits) -> int | None:
     return min((max(end[1] for end in ends if end) for ends in rows if None not in ends), default=None)
 
 
-def _ends(touched: Touched, name: str, limits: Limits) -> tuple[Expr, Expr, Limits]:
-    """The ends of what is touched, with limits of their symbols.
+def _ends(touched: Touched, name: str, limits: Limits) -> tuple[Expr, Expr, Limits] | None:
+    """The ends of what is touched, with limits of their symbols; None if it is not known how long a loop is.
 
     A counter of the launch is its loop's start and a distance (called by `name`), so that equal starts cancel out in differences.
     """
@@ -217,10 +218,11 @@ def _ends(touched: Touched, name: str, limits: Limits) -> tuple[Expr, Expr, Limi
     for loop in touched.loops:
         start = loop.start.substitute(at)
         length = extent(loop.stop.substitute(at) - start, inner)
-        if length is not None:
-            distance = counter(f"{name} {loop.counter.name}, on")
-            inner[distance] = (0, max(length[1] - 1, 0))
-            at[loop.counter] = start + distance.expr
+        if length is None:
+            return None
+        distance = counter(f"{name} {loop.counter.name}, on")
+        inner[distance] = (0, max(length[1] - 1, 0))
+        at[loop.counter] = start + distance.expr
     return touched.first.substitute(at), touched.stop.substitute(at), inner
 
 

@@ -122,6 +122,20 @@ def test_a_value_is_read_where_no_state_has_it_or_none_is_kept(text: str):
     assert read_by_slope(after(text, Recompute())) == "next['t']"
 
 
+def test_a_state_over_more_steps_than_the_value_is_not_read():
+    """All points along t have the same next value: it is of no point along t."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, bound), (t, T)):
+        x = tp.input("x", (3,), domain=(i,))
+        h = tp.recurrence((3,), domain=(i, t), name="h")
+        h[0, t] = x[0]
+        h[i + 1, t] = tp.tanh(h[i, 0:T].mean(0) + x)
+        gradients = tp.grad(h[0:bound, 0:T].sum(), [x])
+    bounds, arrays = {bound: 4, T: 3}, {"x": np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)}
+    result = ctx.run(bounds, outputs=gradients, inputs=arrays, config=tp.Config(disable=("vectorize(t)",)))
+    assert_all_same(result, reference.evaluate(ctx, gradients, bounds, arrays))
+
+
 def test_a_recurrent_network_keeps_its_states_once():
     ctx = tp.Context("t")
     with ctx as ((t, T),):

@@ -85,6 +85,20 @@ def test_a_part_is_as_large_as_the_reach_of_a_launch() -> None:
     assert_all_same(program.run({"x": x}), ctx.compile({T: 60}, y).run({"x": x}), 1e-6)
 
 
+def test_a_launch_has_all_points_of_a_loop_whose_length_is_a_rest() -> None:
+    """The tiles of `x[i // 4 * 4:i + 1]` are `i % 4 + 1`."""
+    ctx = tp.Context("i")
+    with ctx as ((i, bound),):
+        x = tp.input("x", (3,), domain=(i,))
+        least = x[i // 4 * 4 : i + 1].min(0)
+    config = tp.Config(host={"i": 1}, tile={"i": 1}, disable=("vectorize(i)",))
+    program, data = (
+        ctx.compile({bound: 6}, [least[0:bound]], config),
+        np.random.default_rng(0).normal(size=(6, 3)).astype("float32"),
+    )
+    assert_all_same(program.run({"x": data}), [np.stack([data[k // 4 * 4 : k + 1].min(0) for k in range(6)])])
+
+
 def test_what_a_launch_reads_as_a_whole_stays_on_the_device() -> None:
     ctx = tp.Context("t")
     with ctx as ((t, T),):
