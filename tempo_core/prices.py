@@ -50,6 +50,8 @@ def price(value: N, what: str, users: str, measured: str = NOT_MEASURED, gpu: fl
 
 MOST_SHIFTS = price(16, "points of a window that is written out: w slices, which are a part of their reader, in place of a gather of w "
     "elements for each point", "passes/ranges/shift.py, pays_to_convolve")
+LARGEST_OF_A_SCAN = price(512, "elements of a value of which only the last point is read, that a scan computes at all points",
+    "is_small_for_a_scan", "two cores; of 2,000 points a loop keeps one: an iteration takes half a microsecond, a page of fresh memory 2.2")
 MOST_SHIFTED_OPERATIONS = price(320, "operations on the elements of a window that is written out: each slice repeats them, and XLA has "
     "to compile them", "passes/ranges/shift.py")
 POINTS_OF_A_BLOCK = price(32, "points of a block of a running sum of outer products", "passes/ranges/linear_attention.py",
@@ -199,6 +201,12 @@ LEAST_PADDINGS_OF_A_SUM = price(2, "paddings whose sum is computed by itself", "
     "two cores; the gradient of a stencil at [200, 200], four paddings: 34 us an iteration, 86 where each is written to memory")
 LEAST_LENGTH_TO_SLICE = price(32, "elements that follow each other which are a slice in place of a gather", "backends/xla_cpu/island.py",
     "two cores; a gather takes 1 ns an element, the slice less than half")
+LEAST_LENGTH_TO_UPDATE = price(64, "elements of an axis of which one is written in place, at a position that data decides, and not by a "
+    "selection of all, which is a part of other operations", "pays_to_update")
+LARGEST_READ_OF_AN_UPDATE = price(0.25, "of a value that is updated in place, so much at most is copied so that it is read before",
+    "backends/xla_cpu/in_place.py")
+LEAST_LENGTH_TO_SCATTER = price(256, "the same, at several positions: XLA's CPU compiler writes one after the other", "pays_to_update",
+    "two cores; 40 ns a position")
 # fmt: on
 
 # -- kinds of operations -------------------------------------------------------------------------------------------------
@@ -281,6 +289,17 @@ def copy_weight(op: ops.Op) -> int:
 def pays_to_convolve(width: Expr) -> bool:
     """Whether a sum over windows of this width, with fixed weights, is a convolution."""
     return not width.is_constant or width.constant > MOST_SHIFTS
+
+
+def is_small_for_a_scan(type: TensorType) -> bool:
+    """Whether to compute values at all points, even if only the last one is read."""
+    count = size(type)
+    return count.evaluate(dict.fromkeys(count.symbols, NOMINAL)) <= LARGEST_OF_A_SCAN
+
+
+def pays_to_update(length: Expr, has_several: bool) -> bool:
+    """Whether to write at a position, or at several, of an axis of this length alone, and not all its elements. Bounds may be large."""
+    return not length.is_constant or length.constant >= (LEAST_LENGTH_TO_SCATTER if has_several else LEAST_LENGTH_TO_UPDATE)
 
 
 def is_narrow(width: Expr, whole: Expr) -> bool:

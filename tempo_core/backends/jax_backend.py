@@ -273,6 +273,23 @@ def scatter_add(at: Setting, op: ops.ScatterAdd, updates: Array, index: Array) -
     return _batched(add, op.batch)(shared.wide(updates), index).astype(updates.dtype)
 
 
+def update(at: Setting, op: ops.Update, x: Array, updates: Array, index: Array) -> Array:
+    axis, adds = op.axis - op.batch, op.fn == "add"
+
+    def put(x: Array, updates: Array, index: Array) -> Array:
+        if index.ndim == 0:
+            place = jnp.clip(index, 0, x.shape[axis] - 1)
+            present = lax.dynamic_index_in_dim(x, place, axis)
+            new = jnp.expand_dims(updates, axis)
+            new = (shared.wide(present) + shared.wide(new)).astype(x.dtype) if adds else new
+            return lax.dynamic_update_slice_in_dim(x, jnp.where(place == index, new, present), place, axis)
+        places = jnp.where(index < 0, jnp.full_like(index, x.shape[axis]), index)
+        spots = (shared.wide(x) if adds else x).at[(*(slice(None),) * axis, places)]
+        return (spots.add(shared.wide(updates), mode="drop") if adds else spots.set(updates, mode="drop")).astype(x.dtype)
+
+    return x if x.shape[op.axis] == 0 else _batched(put, op.batch)(x, updates, index)
+
+
 def _batched(function: Callable[..., Array], dimensions: int) -> Callable[..., Array]:
     for _ in range(dimensions):
         function = jax.vmap(function)
@@ -298,7 +315,7 @@ class JaxBackend(Backend):
         ops.Constant: constant, ops.Eval: evaluated, ops.Unary: shared.elementwise(UNARY), ops.Cast: cast,
         ops.Reduce: reduce, ops.Argmax: argmax, ops.Argsort: argsort, ops.CumSum: cumsum,
         ops.CumMax: cummax, ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
-        ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf, ops.Dataflow: dataflow,
+        ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Update: update, ops.Udf: udf, ops.Dataflow: dataflow,
     }  # fmt: skip
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -170,13 +171,26 @@ def gather(at: Setting, op: ops.Gather, x: Array, index: Array) -> Array:
 
 def scatter_add(at: Setting, op: ops.ScatterAdd, updates: Array, index: Array) -> Array:
     size, wide = at.size(op.size), index.ndim - op.batch
-    source = shared.wide(np.moveaxis(updates, range(op.axis, op.axis + wide), range(op.batch, op.batch + wide)))
+    zeros = np.zeros((*updates.shape[: op.axis], size, *updates.shape[op.axis + wide :]), updates.dtype)
+    return _put(zeros, op.axis, op.batch, updates, index, np.add.at)
+
+
+def update(at: Setting, op: ops.Update, x: Array, updates: Array, index: Array) -> Array:
+    return _put(x, op.axis, op.batch, updates, index, np.add.at if op.fn == "add" else operator.setitem)
+
+
+def _put(x: Array, axis: int, batch: int, updates: Array, index: Array, put: Callable[[Array, Any, Array], None]) -> Array:
+    """`x` after `put` of updates at positions along `axis`. One more element takes those outside."""
+    size, wide = x.shape[axis], index.ndim - batch
+    source = shared.wide(np.moveaxis(updates, range(axis, axis + wide), range(batch, batch + wide)))
     inside = (index >= 0) & (index < size)
-    total = np.zeros((*updates.shape[: op.batch], size + 1, *source.shape[index.ndim :]), source.dtype)
-    grids = _batch_grids(updates.shape[: op.batch], index.ndim)
-    np.add.at(total, (*grids, np.where(inside, index, size)), source)  # the extra element takes the updates outside
-    result = total[(*(slice(None),) * op.batch, slice(size))]
-    return np.moveaxis(result, op.batch, op.axis).astype(updates.dtype)
+    shape = list(np.moveaxis(x, axis, batch).shape)
+    shape[batch] += 1
+    result = np.zeros(shape, source.dtype)
+    within = (*(slice(None),) * batch, slice(size))
+    result[within] = np.moveaxis(x, axis, batch)
+    put(result, (*_batch_grids(x.shape[:batch], index.ndim), np.where(inside, index, size)), source)
+    return np.moveaxis(result[within], batch, axis).astype(x.dtype)
 
 
 # -- user-defined functions -------------------------------------------------------------------------------------------
@@ -205,7 +219,7 @@ class NumpyBackend(Backend):
         ops.Unary: shared.elementwise(UNARY), ops.Cast: cast, ops.Argmax: argmax,
         ops.CumSum: cumulative(np.add), ops.CumMax: cumulative(np.maximum), ops.LinearScan: linear_scan,
         ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
-        ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf,
+        ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Update: update, ops.Udf: udf,
     }  # fmt: skip
 
     def kernel(self, op: ops.Op, args: Sequence[Array], env: StepValues, seed: Seed = 0) -> tuple[Array, ...]:

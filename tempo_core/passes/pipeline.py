@@ -23,6 +23,7 @@ from tempo_core.passes.keep.compact import Compact
 from tempo_core.passes.keep.fuse import Fuse
 from tempo_core.passes.keep.recompute import Recompute
 from tempo_core.passes.keep.trim import Trim
+from tempo_core.passes.keep.update import Update
 from tempo_core.passes.order.associate import Associate
 from tempo_core.passes.ranges.accumulate import Accumulate
 from tempo_core.passes.ranges.lift import Lift
@@ -86,6 +87,7 @@ def pipeline(
         Trim(),
         *capacity,
         Recompute(),
+        Update(),
         Fuse(),
     ]
     loops = ("shift", "split", "compact") if "vectorize" in disabled else ()  # in a loop, a window is a slice

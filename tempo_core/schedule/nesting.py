@@ -107,7 +107,10 @@ class _Nesting:
             self.arrange(group, remaining, rest, (*here, loop))
 
     def _in_sequence(self, part: list[str], inner: list[Dependence], rows: tuple[Row, ...]) -> None:
-        """Statements without remaining steps, sources first; branches of recurrences under one condition next to each other."""
+        """Statements without remaining steps, sources first; branches of recurrences under one condition next to each other.
+
+        What updates a value comes late, after those that read the value.
+        """
         if any(reader == source for reader, source, _ in _condensed(part, inner)[1]):  # a cycle
             self._split(part, inner, (), rows)
             return
@@ -117,7 +120,7 @@ class _Nesting:
         kind = {n: self._branch_condition(n) for n in part}
         left, last = list(part), None
         for number in range(len(part)):
-            ready = [n for n in left if not waits[n]]
+            ready = sorted([n for n in left if not waits[n]], key=lambda n: bool(self.statements[n].node.op.updated))
             name = next((n for n in ready if last is not None and kind[n] == last), ready[0])
             last = kind[name]
             left.remove(name)

@@ -107,6 +107,7 @@ ROWS = [
     Row(ops.Flip(0), (F,), F, 0, FUSED),
     Row(ops.Gather(0), (F, i32(5)), f32(5, 6), 30, MEMORY),
     Row(ops.ScatterAdd(0, T), (f32(5, 6), i32(5)), F, 30, MEMORY, NUMBERS),
+    Row(ops.Update("set", 0), (F, f32(5, 6), i32(5)), F, 30, MEMORY, has_slope=False),
     Row(ops.Reduce("sum", (0,)), (F,), f32(6), 6 * T, REDUCED, NUMBERS),
     Row(ops.Argmax(0), (F,), i32(6), 6 * T, REDUCED),
     Row(ops.Argsort(0), (F,), i32(T, 6), 6 * T, MEMORY),

@@ -87,7 +87,14 @@ def check_built(built: dict[str, Any], only: str = "") -> Outcome:
     """`built` is the namespace after `Program.text` has run."""
     try:
         # Weights, stores and bounds are small here.
-        small = {"LEAST_BYTES_TO_UNROLL": 1, "LEAST_BYTES_TO_WRITE_ALONE": 1, "LEAST_ON_HOST": 0, "FEWEST_POINTS_TO_SPLIT": 2}
+        small = {
+            "LEAST_BYTES_TO_UNROLL": 1,
+            "LEAST_BYTES_TO_WRITE_ALONE": 1,
+            "LEAST_ON_HOST": 0,
+            "LEAST_LENGTH_TO_UPDATE": 1,
+            "LEAST_LENGTH_TO_SCATTER": 1,
+            "FEWEST_POINTS_TO_SPLIT": 2,
+        }
         small |= {"LEAST_BYTES_FOR_STRIPS": 1, "BYTES_OF_A_STRIP": 64, "MOST_TIMES_OFF": 64, "MOST_SHARE_ACCUMULATED": 1e9}
         if len(built["ctx"].graph.nodes) % 2:  # of every second program, a step becomes a loop wherever one could
             small |= {

@@ -18,13 +18,14 @@ from jax import lax
 from tempo_core.backends.base import Array, Setting, is_static
 from tempo_core.ir import costs, ops
 from tempo_core.prices import LEAST_PADDINGS_OF_A_SUM, is_dear_function
+from tempo_core.symbolic.expr import StepValues
 
 
 class Apart:
     """The values of an island that are computed by dear functions, and those that are padded, unless they are in memory."""
 
     def __init__(self, at: Setting):
-        self.at, self._counter = at, _counter(at)
+        self.at, self._counter = at, counter(at.env)
         self._dear: set[int] = set()
         self._padded: set[int] = set()
         self._paddings: dict[int, frozenset[int]] = {}  # by slot: the paddings from which a value is computed, element by element
@@ -71,8 +72,8 @@ class Apart:
         return bool(is_static(start) and is_static(stop) and (start < 0 or stop > shape[op.axis]))
 
 
-def _counter(at: Setting) -> Any:
+def counter(env: StepValues) -> Any:
     """A step whose value is not known while the program is compiled; None outside of loops, and on other devices than a CPU."""
     if jax.default_backend() != "cpu":
         return None
-    return next((value for value in at.env.values() if not is_static(value)), None)
+    return next((value for value in env.values() if not is_static(value)), None)

@@ -1,8 +1,8 @@
 """Islands of operations in JAX: what XLA's CPU compiler would compute together, element by element, and should not.
 
 Paddings read dear values from memory, and their sums are in memory (`apart`). Gathers at positions that follow each other are slices
-(`consecutive`). Scans compute large operands as they go, and what takes a part of their elements (`picked_scans`). Products of
-large slices run in parts (`parts`).
+(`consecutive`). What is updated is read before (`in_place`). Scans compute large operands as they go, and what takes a part of their
+elements (`picked_scans`). Products of large slices run in parts (`parts`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tempo_core.backends.scopes import instruction_scope
 from tempo_core.backends.xla_cpu.apart import Apart
 from tempo_core.backends.xla_cpu.consecutive import sliced, starts
 from tempo_core.backends.xla_cpu.elementwise_scans import Producers
+from tempo_core.backends.xla_cpu.in_place import Updates
 from tempo_core.backends.xla_cpu.parts import in_parts
 from tempo_core.backends.xla_cpu.picked_scans import PickedScans
 from tempo_core.ir import ops
@@ -28,7 +29,7 @@ def dataflow(at: Setting, op: ops.Dataflow, *operands: Array) -> tuple[Array, ..
     island = _Island(at, op.body, operands)
     for number, (instruction, sources, targets) in enumerate(op.body.instructions):
         with instruction_scope(number):
-            island.run(instruction, sources, targets)
+            island.run(number, instruction, sources, targets)
     return tuple(island.apart.result(s, island.slots[s]) for s in op.body.results)
 
 
@@ -41,17 +42,19 @@ class _Island:
         self.producers: Producers = {}
         self.apart = Apart(at)
         self.starts = starts(body)
+        self.updates = Updates(body, at.env)
         self.on_cpu = jax.default_backend() == "cpu"
         is_traced = any(isinstance(x, jax.core.Tracer) for x in operands)
         # Outside of a program, each call would compile the loop of a scan.
         self.picked = PickedScans(at, body) if self.on_cpu and is_traced else None
 
-    def run(self, op: ops.Op, sources: Sequence[int], targets: Sequence[int]) -> None:
+    def run(self, number: int, op: ops.Op, sources: Sequence[int], targets: Sequence[int]) -> None:
         if self.picked is not None and targets[0] in self.picked.in_loop:
             for slot, result in self.picked.results(targets[0], self.slots, self.producers).items():
                 self.slots[slot] = result
             return
-        for target, result in zip(targets, self._results(op, sources), strict=True):
+        results = self.updates.results(number, self.slots, self._results(op, sources))
+        for target, result in zip(targets, results, strict=True):
             self.slots[target] = result
         self.producers[targets[0]] = (op, tuple(sources))
         self.apart.note(op, sources, targets)
@@ -60,6 +63,8 @@ class _Island:
         first = self.slots[sources[0]] if sources else None
         from_memory = self.apart.from_memory(op, sources, () if first is None or isinstance(first, Parts) else first.shape)
         values = [self.apart.put(self.slots[s]) if s in from_memory else self.slots[s] for s in sources]
+        if isinstance(op, ops.Update):
+            values = self.updates.operands(sources[0], values)
         if isinstance(op, ops.Gather) and sources[1] in self.starts and not op.batch:
             x, positions = values
             if self.on_cpu and min(x.shape[op.axis], positions.size) >= LEAST_LENGTH_TO_SLICE:

@@ -45,6 +45,11 @@ class Op:
         """The operations that it is: those in an island, else itself."""
         return (self,)
 
+    @property
+    def updated(self) -> frozenset[int]:
+        """The operands whose place its results may take."""
+        return frozenset()
+
     @lazy
     def symbols(self) -> frozenset[Symbol]:
         """The steps and bounds in the op's own parameters."""

@@ -15,6 +15,10 @@ def _scattered(op: ScatterAdd, inputs: Types, outputs: Types) -> Expr:
     return size(inputs[0]) if inputs[1].rank > op.batch else size(outputs[0])
 
 
+def _of_updates(op: Update, inputs: Types, outputs: Types) -> Expr:
+    return size(inputs[1])
+
+
 def _indexed(op: Gather | ScatterAdd, inputs: Types) -> str:
     """A single index makes a slice, or a comparison with all positions."""
     return MEMORY if inputs[1].rank > 0 else FUSED
@@ -63,3 +67,29 @@ class ScatterAdd(Op):
             f"cannot scatter {updates} by {index} along axis {self.axis}",
         )
         return (TensorType(updates.dtype, (*updates.shape[: self.axis], self.size, *updates.shape[self.axis + wide :])),)
+
+
+@dataclass(frozen=True)
+class Update(Op):
+    """`x` with other elements at positions of `axis`, for (x, updates, int32 index): `set` in place of those of x, or `add` to them.
+
+    Updates have the shape that `Gather(axis, batch)` gives for that index. Indices outside the axis are dropped. For `set`, those inside
+    differ from each other. Only what is at these positions is written, where nothing reads x later (`backends/xla_cpu/in_place.py`).
+    """
+
+    work = Work(_of_updates, MEMORY)
+    fn: str
+    axis: int
+    batch: int = 0
+
+    @property
+    def updated(self) -> frozenset[int]:
+        return frozenset({0})
+
+    def infer(self, inputs: Types) -> Types:
+        x, updates, index = inputs
+        (part,) = Gather(self.axis, self.batch).infer((x, index))
+        check(updates.dtype == x.dtype, f"updates of {x} have its dtype, got {updates}", DTypeError)
+        check(self.fn == "set" or x.dtype != "bool", f"only numbers are added, got {x}", DTypeError)
+        check(updates.shape == part.shape, f"updates of {x} at {index} are {part}, got {updates}")
+        return (x,)

@@ -144,5 +144,10 @@ class Dataflow(Op):
         return tuple(part for op, _, _ in self.body.instructions for part in op.parts)
 
     @lazy
+    def updated(self) -> frozenset[int]:
+        slots = {sources[k] for op, sources, _ in self.body.instructions for k in op.updated}
+        return frozenset(slots & set(range(len(self.body.input_types))))
+
+    @lazy
     def symbols(self) -> frozenset[Symbol]:
         return frozenset().union(*(op.symbols for op, _, _ in self.body.instructions))

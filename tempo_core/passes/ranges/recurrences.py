@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, literal
-from tempo_core.ir.dependence import Nest, ancestors, cycles, reached
+from tempo_core.ir.dependence import Nest, ancestors, cycle_sign, cycles, reached
 from tempo_core.ir.graph import Edge, Graph, Node, constant_number, is_identity
 from tempo_core.ir.types import is_float
 from tempo_core.passes.base import operand_domains, read_at
 from tempo_core.passes.clean.masks import equal_branches
 from tempo_core.passes.clean.view import View
 from tempo_core.passes.decisions import note
+from tempo_core.passes.keep.update import writes_at_positions
 from tempo_core.passes.ranges.linear_forms import linear_form, shift_of
+from tempo_core.prices import is_small_for_a_scan
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Point, full_range, identity
 from tempo_core.symbolic.expr import Symbol
@@ -50,25 +52,47 @@ class Scan:
 
 
 def lift_recurrences(graph: Graph, but: Collection[str] = ()) -> list[Scan]:
-    """Rewrite, in place, each recurrence that is linear in its neighbour along one step, which is none of `but`."""
+    """Rewrite, in place, each recurrence that is linear in its neighbour along one step, which is none of `but`, if a scan pays."""
     scans = []
     for step in (each for each in graph.order if each.name not in but):
-        for merge_id, cycle in _cycles(graph, step).items():
-            merge = graph[merge_id]
-            if not is_float(merge.outputs[0].dtype) or merge.domain.condition is not TRUE or step not in merge.domain:
-                continue
-            branch = _recurrent_branch(merge, cycle)
-            scan = None if branch is None else _scan(graph, merge, step, branch, cycle)
-            if scan is not None:
+        loops: dict[str, set[int]] = {"<": set(), ">": set()}  # the nodes of cycles that stay loops, by their direction
+        for cycle in cycles(graph, step):
+            scan = _scan_of(graph, cycle, step)
+            sign = cycle_sign(graph, cycle, step)
+            if scan is None or not _pays(graph, scan, cycle, loops.get(sign, set())):
+                loops.setdefault(sign, set()).update(cycle.nodes)
+            else:
                 scan.put(graph)
                 scans.append(scan)
     return scans
 
 
-def _cycles(graph: Graph, step: Symbol) -> dict[int, Nest]:
-    """For each recurrence that is alone on its cycle, inside of loops over the other steps: that cycle."""
-    merges = [([n for n in cycle.nodes if isinstance(graph[n].op, ops.Merge)], cycle) for cycle in cycles(graph, step)]
-    return {each[0]: cycle for each, cycle in merges if len(each) == 1}
+def _scan_of(graph: Graph, cycle: Nest, step: Symbol) -> Scan | None:
+    """A recurrence that is alone on its cycle, inside of loops over the other steps, as a scan; None if there is none."""
+    merges = [node for node in (graph[n] for n in cycle.nodes) if isinstance(node.op, ops.Merge)]
+    if len(merges) != 1 or not is_float(merges[0].outputs[0].dtype):
+        return None
+    (merge,) = merges
+    if merge.domain.condition is not TRUE or step not in merge.domain:
+        return None
+    branch = _recurrent_branch(merge, cycle)
+    if branch is None or writes_at_positions(graph, merge.inputs[branch]):
+        return None
+    return _scan(graph, merge, step, branch, cycle)
+
+
+def _pays(graph: Graph, scan: Scan, cycle: Nest, loops: set[int]) -> bool:
+    """Whether to compute all points of a recurrence at once.
+
+    If nothing reads them but at the end, a loop keeps one value, and a scan all: it does so for large values, and where a loop over the
+    step, in the same direction, gives what each point adds.
+    """
+    users = [user for n in cycle.nodes for user in graph.users()[n] if user[0].id not in cycle.nodes]
+    ends = (reader.inputs[slot].by_step(graph[reader.inputs[slot].source].domain).get(scan.step) for reader, slot in users)
+    if any(at is None or scan.step in at.steps or not isinstance(at, Point) for at in ends):
+        return True
+    addends = [edge.source for edge in (scan.coefficients, scan.terms) if edge is not None]
+    return is_small_for_a_scan(scan.node.outputs[0]) and loops.isdisjoint(_in_order(graph, addends, scan.step))
 
 
 def _recurrent_branch(merge: Node, cycle: Nest) -> int | None:
@@ -173,6 +197,12 @@ def comes_in_order(graph: Graph, node_id: int, step: Symbol) -> bool:
 
     A loop uses such values as they come. A scan would have to keep them all first.
     """
+    each_op = (graph[each].op for each in _in_order(graph, [node_id], step))
+    return any(isinstance(op, ops.Udf) and op.stateful for op in each_op)
+
+
+def _in_order(graph: Graph, nodes: Iterable[int], step: Symbol) -> set[int]:
+    """What values depend on, point by point along a step."""
 
     def sources(each: int) -> Iterator[int]:
         for edge in graph[each].inputs:
@@ -180,8 +210,7 @@ def comes_in_order(graph: Graph, node_id: int, step: Symbol) -> bool:
             if isinstance(at, Point) and step in at.steps:
                 yield edge.source
 
-    each_op = (graph[each].op for each in reached([node_id], sources) if step in graph[each].domain)
-    return any(isinstance(op, ops.Udf) and op.stateful for op in each_op)
+    return {each for each in reached(list(nodes), sources) if step in graph[each].domain}
 
 
 def _merged(graph: Graph, merge: Node, branch: int, inside: Edge, elsewhere: Edge | None) -> Edge:

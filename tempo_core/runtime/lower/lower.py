@@ -15,6 +15,7 @@ from tempo_core import prices
 from tempo_core.backends.base import Backend, Setting, is_static
 from tempo_core.backends.products import dot, shares_of
 from tempo_core.backends.scopes import loop_scope, statement_scope
+from tempo_core.backends.xla_cpu.in_place import Reads, after, reads
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.ops import Dot, End, Merge, Output
 from tempo_core.runtime.lower import padding
@@ -74,6 +75,7 @@ class Lowering(Placement):
         }  # by the symbol of a step's last point: the store that has it while the program runs
         self.without = without  # of the choices in `config.CHOICES`, those that are switched off
         self._handed: dict[Operand, Any] = {}  # operands that an iteration took over from the one before
+        self._reads: dict[Key, Reads | None] = {}  # of the values that the loop updates in place
         self._latest: dict[Key, _Latest] = {}  # what each store of several slots took last
         self.is_differentiable = False  # loops whose lengths are numbers, and others marked as such, for JAX's derivatives
 
@@ -113,7 +115,8 @@ class Lowering(Placement):
             return
         registers = self._registers(loop, live)
         effects = registers.effects(self.liveness)
-        carried = [*sorted(effects.writes & (effects.needs | live)), *self._flag(stores)]
+        kept = {key: place for key, place in registers.kept.items() if key in effects.writes - effects.needs}
+        carried = [*sorted((effects.writes & (effects.needs | live)) - kept.keys()), *self._flag(stores)]
         needed = frozenset(carried) | registers.needs_at_end(self.liveness)
         outer = dict(stores)
         start, stop = (self.value(e, frame.counters) for e in (loop.start, loop.stop))
@@ -136,24 +139,26 @@ class Lowering(Placement):
         if loop.stop.symbols & self.ends.keys():
             final = self._until(loop, start, frame.counters, body, carried, initial)
         elif loop.step == 1:
-            final, _, _ = lax.fori_loop(start, stop, body, initial)
+            final, _, values = lax.fori_loop(start, stop, body, initial)
         else:
-            final, _, _ = lax.fori_loop(0, (stop - start + loop.step - 1) // loop.step, body, initial)
+            final, _, values = lax.fori_loop(0, (stop - start + loop.step - 1) // loop.step, body, initial)
         if self.is_differentiable and not (is_static(start) and is_static(stop)):
             final = self._one_way(loop, final)
         stores.update(zip(carried, final, strict=True))
+        stores.update({key: values[place] for key, place in kept.items()})
 
     @contextmanager
     def _taking_over(self, loop: Loop, registers: Registers, last: Sequence[Any], values: Sequence[Any]) -> Iterator[None]:
         """The trace of one iteration, in which operands are those that the iteration before handed on: `last` and `values`."""
-        before = self.read_at_once, self._handed
+        before = self.read_at_once, self._handed, self._reads
         self.read_at_once = self._ranges_in(loop.body)
+        self._reads = dict.fromkeys(self._updated_in(loop.body))
         of_key = dict(zip(registers.last, last, strict=True))
         of_readers = {operand: of_key[key] for operand, key in registers.readers.items()}
         of_merges = {(id(merge), 0): value for merge, value in zip(registers.merges, values, strict=True)}
         self._handed = {**self._handed, **of_readers, **of_merges}
         yield
-        self.read_at_once, self._handed = before
+        self.read_at_once, self._handed, self._reads = before
 
     def _handed_on(self, registers: Registers, stores: Stores, following: Frame) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """What an iteration hands to the `following` one: the last values of stores, and the values of merges."""
@@ -212,6 +217,23 @@ class Lowering(Placement):
             return frozenset()
         keys = {(edge.source, edge.output) for edge in ranges} & self.storage.keys() if jax.default_backend() == "cpu" else ()
         return frozenset(key for key in keys if self.bytes(key) >= prices.LEAST_BYTES_TO_WRITE_ALONE)
+
+    def _updated_in(self, block: Block) -> Iterator[Key]:
+        """The values that statements of a loop's body update in place."""
+        for execute in statements(block):
+            edges = self.edges(execute)
+            for position in sorted(self.graph[execute.node].op.updated):
+                yield edges[position].source, edges[position].output
+
+    def _reads_of(self, execute: Execute, env: StepValues) -> dict[int, Reads]:
+        """By position, the reads of those operands that a statement of the loop updates in place."""
+        by_position: dict[int, Reads] = {}
+        for position, edge in enumerate(self.edges(execute)):
+            key = edge.source, edge.output
+            if key in self._reads:
+                each = self._reads[key] = self._reads[key] or reads(env)
+                by_position |= {} if each is None else {position: each}
+        return by_position
 
     def _if(self, item: If, stores: Stores, frame: Frame, live: frozenset[Key]) -> None:
         condition = item.condition.evaluate(frame.counters, minimum, maximum)
@@ -307,8 +329,13 @@ class Lowering(Placement):
         if isinstance(node.op, End):
             self._end(node, operands[0], stores, env)
             return
-        results = self._results(node, operands, env, frame.seed)
-        if FLAG in stores and isinstance(node.op, (Merge, Output)):
+        is_move = isinstance(node.op, (Merge, Output))
+        read = self._reads_of(execute, env) if self._reads and not is_move else {}
+        with after(read):
+            results = self._results(node, operands, env, frame.seed)
+        for position in read.keys() - node.op.updated:
+            results = tuple(read[position].of(operands[position], results))
+        if FLAG in stores and is_move:
             seen = traced_flag(results)
             stores[FLAG] = stores[FLAG] | (seen if predicate is None else jnp.where(predicate, seen, 0))
         for output, result in enumerate(results):

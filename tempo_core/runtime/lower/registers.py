@@ -37,7 +37,8 @@ class Registers:
 
     The operands `readers` read a value that the iteration before wrote into a store. `last` has these stores, each with the place of
     the write. `merges` get their values at the end of the iteration before. `of_last` has those merges whose value that iteration wrote
-    into a store, each with the store.
+    into a store, each with the store. `kept` has the single values that are needed after the loop too: each is what the merge at a
+    place of `merges` would take over next.
     """
 
     body: Block
@@ -45,6 +46,7 @@ class Registers:
     readers: Mapping[Operand, Key] = field(default_factory=dict)
     merges: tuple[Execute, ...] = ()
     of_last: Mapping[int, Key] = field(default_factory=dict)
+    kept: Mapping[Key, int] = field(default_factory=dict)
 
     def effects(self, liveness: Liveness) -> Effects:
         """The effects of an iteration."""
@@ -66,9 +68,11 @@ def registers(
 ) -> Registers:
     """The values that the iterations of a loop hand to the next ones. Stores that are `split` into several arrays are left out.
 
-    Merges of a single value that is `live` (needed after the loop) are left out too. The loop carries that value anyway, and a merge
-    would carry a copy of it.
+    Merges of a single value that is `live` (needed after the loop) are left out too, if the loop may not run at all, or several take it
+    over. The loop carries that value anyway, and a merge would carry a copy of it.
     """
+    runs = loop.start.is_constant and loop.stop.is_constant and loop.start.constant < loop.stop.constant
+    kept: dict[Key, int] = {}
     children: list[Item] = []
     merges: list[Execute] = []
     written: set[Key] = set()  # by the children before
@@ -76,8 +80,10 @@ def registers(
         moves = _merges_after_first(child, loop)
         reads = {key for merge in moves for key in liveness.reads(merge)}
         writes = {key for merge in moves for key in liveness.of(merge).writes}
-        twice = any(key in live and not liveness.is_store(key) for key in reads)
+        singles = [key for merge in moves for key in liveness.reads(merge) if key in live and not liveness.is_store(key)]
+        twice = singles and not (runs and len(set(singles)) == len(singles) and kept.keys().isdisjoint(singles))
         if moves and not twice and not (reads | writes) & (written | set(split)) and not reads & writes:
+            kept |= {key: len(merges) + n for n, merge in enumerate(moves) for key in liveness.reads(merge) if key in singles}
             children += moves
             merges += moves
         else:
@@ -103,7 +109,7 @@ def registers(
             elif at != places[key]:
                 read.add(key)
     readers = {operand: key for operand, key in readers.items() if key not in read}
-    return Registers(body, {key: places[key] for key in readers.values()}, readers, tuple(merges), of_last)
+    return Registers(body, {key: places[key] for key in readers.values()}, readers, tuple(merges), of_last, kept)
 
 
 def _merges_after_first(item: Item, loop: Loop) -> list[Execute]:

@@ -406,6 +406,23 @@ def test_scatter_add(axis, batch, inner):
     check(ops.ScatterAdd(axis, T.expr, batch), [updates, index], scattered(updates, index, axis, 5, batch), env={T: 5})
 
 
+@pytest.mark.parametrize("axis, batch, inner", INDEXED)
+def test_update(axis, batch, inner):
+    x, random = normal(2, 3, 4), np.random.default_rng(0)
+    index = random.integers(-3, 7, (*x.shape[:batch], *inner)).astype(np.int32)
+    updates = normal(*x.shape[:axis], *inner, *x.shape[axis + 1 :])
+    check(ops.Update("add", axis, batch), [x, updates, index], x + scattered(updates, index, axis, x.shape[axis], batch))
+    if not inner:  # those of `set` differ
+        is_written = scattered(np.ones_like(updates), index, axis, x.shape[axis], batch) > 0
+        written = np.where(is_written, scattered(updates, index, axis, x.shape[axis], batch), x)
+        check(ops.Update("set", axis, batch), [x, updates, index], written)
+
+
+def test_several_elements_are_set():
+    x, index = array([1.0, 2.0, 3.0, 4.0]), array([2, -1, 0, 9], "int32")
+    check(ops.Update("set", 0), [x, array([5.0, 6.0, 7.0, 8.0]), index], [7.0, 2.0, 5.0, 4.0])
+
+
 def test_scatter_add_adds_up_and_drops():
     index = array([1, 1, -1, 5, 4, 2], "int32")
     check(ops.ScatterAdd(0, Expr.of(5)), [array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0]), index], [0.0, 3.0, 32.0, 0.0, 16.0])

@@ -77,6 +77,7 @@ ROWS = [
     Row(ops.Slice(0, Expr.of(1), Expr.of(6), 2), ANY),
     Row(ops.Pad(1, Expr.of(1), Expr.of(-1)), ANY),
     Row(ops.ScatterAdd(1, Expr.of(4)), NUMBERS, (X, i32(3))),
+    Row(ops.Update("add", 0), NUMBERS, (X, f32(2, 3), i32(2))),
 ]
 TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 4e-3}
 

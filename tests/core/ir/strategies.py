@@ -49,6 +49,7 @@ from tempo_core.ir.ops import (
     Slice,
     Udf,
     Unary,
+    Update,
     Where,
 )
 from tempo_core.ir.types import DTYPES, TensorType
@@ -251,6 +252,7 @@ SAMPLES = (  # fields that those of the table of ops (`every_op.py`) lack
     Pad(0, STEPS[2], T - STEPS[2] - 1),
     Gather(1, batch=1),
     ScatterAdd(0, T),
+    Update("set", 1, batch=1),
     Merge(TensorType("float32")),
     Udf(a_function, (TensorType("float32"), TensorType("int32", (FOUR,))), "host", True, "environment step"),
     Sink(another_function, "log"),

@@ -29,6 +29,7 @@ NO_ROW: dict[type[Op], str] = {
     ops.Sink: "has no result",
     ops.End: "has no result",
     ops.Dataflow: "is made after the last rewrite along dimensions",
+    ops.Update: "is made after the last rewrite along dimensions",
 }
 
 SIZE, TILE = 6, 2

@@ -66,6 +66,8 @@ RULES = [
     (ops.Gather(2, 1), [f32(B, 3, 4, 5), i32(B, 7)], f32(B, 3, 7, 5)),
     (ops.ScatterAdd(1, T), [f32(3, B, 2, 5), i32(B, 2)], f32(3, T, 5)),
     (ops.ScatterAdd(1, T, 1), [f32(B, 5), i32(B)], f32(B, T, 5)),
+    (ops.Update("set", 1), [f32(3, T, 5), f32(3, B, 2, 5), i32(B, 2)], f32(3, T, 5)),
+    (ops.Update("add", 1, 1), [f32(B, T, 5), f32(B, 5), i32(B)], f32(B, T, 5)),
     (ops.Merge(f32(3)), [f32(3), f32(3)], f32(3)),
     (ops.Udf(max, (f32(T),)), [i32()], f32(T)),
 ]
@@ -134,6 +136,10 @@ ERRORS = [
     (ops.Gather(1, 1), [f32(3, 4), i32(2)], ShapeError, "batch dimensions"),
     (ops.ScatterAdd(0, T), [f32(3), f32(3)], DTypeError, "an index tensor is int32"),
     (ops.ScatterAdd(0, T), [f32(3), i32(2)], ShapeError, "cannot scatter"),
+    (ops.Update("set", 0), [f32(3), f32(2), f32(2)], DTypeError, "an index tensor is int32"),
+    (ops.Update("set", 0), [f32(3), i32(2), i32(2)], DTypeError, "have its dtype"),
+    (ops.Update("add", 0), [truth(3), truth(2), i32(2)], DTypeError, "only numbers are added"),
+    (ops.Update("set", 0), [f32(3), f32(3), i32(2)], ShapeError, "updates of"),
 ]
 
 

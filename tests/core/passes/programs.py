@@ -767,6 +767,25 @@ def rows_of_a_state(i, I, t, T):
     return [gradient, later, row, (scaled**2)[i, 0:T].sum() / (row[i, 0:T].sum(0) + scaled[i, T - 1])]
 
 
+# -- update -------------------------------------------------------------------------------------------------------------
+
+
+@program("update")
+def tables_at_positions_of_data(i, I, t, T):
+    """Rows of tables by a mask, by a mask under a condition, in place of others, and added to them, one after the other."""
+    x, table = fed(3, domain=(i, t)), tp.recurrence((80, 3), domain=(i, t))
+    at = (x.sum() * 5).astype("int32") % 80
+    masked = tp.where((tp.arange(80) == at).expand_dims(1), x, table)
+    partly = tp.where(((tp.arange(80) == at // 2) & (x.sum() > 0)).expand_dims(1), x * 2, masked)
+    table[i, 0] = tp.zeros((80, 3))
+    table[i, t + 1] = partly.scatter(at - 3, x * 3).index_add(at, x)
+    many = tp.recurrence((300,), domain=(i, t))
+    places = (x * 40).astype("int32") % 300
+    many[i, 0] = tp.ones((300,))
+    many[i, t + 1] = many.scatter(places, x).index_add(places + 1, x)
+    return [table[i, T - 1].sum(0), table.index(0, at), many[i, T - 1].sum(), many.take(places)]
+
+
 # -- recompute ----------------------------------------------------------------------------------------------------------
 
 

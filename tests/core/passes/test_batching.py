@@ -38,6 +38,7 @@ NEVER_BATCHED: dict[type[Op], str] = {
     ops.Constant: "never varies: it is repeated as a whole",
     ops.Iota: "never varies after pad: it is repeated as a whole",
     ops.Dataflow: "is made after vectorization",
+    ops.Update: "is made after vectorization",
 }
 
 X, XS, XSS = TensorType("float32", (TWO,)), TensorType("float32", (TWO, THREE)), TensorType("float32", (FOUR, TWO, THREE))

@@ -26,6 +26,7 @@ from tempo_core.passes.keep.compact import Compact
 from tempo_core.passes.keep.fuse import Fuse
 from tempo_core.passes.keep.recompute import Recompute
 from tempo_core.passes.keep.trim import Trim
+from tempo_core.passes.keep.update import Update
 from tempo_core.passes.order.associate import Associate
 from tempo_core.passes.pipeline import pipeline
 from tempo_core.passes.ranges.accumulate import Accumulate
@@ -63,6 +64,7 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "checkpoint": (Pad(), Checkpoint((("t", 2), ("i", 3)))),
     "trim": (Trim(),),
     "recompute": (Pad(), Recompute()),
+    "update": (Pad(), Update()),
     "fuse": (Pad(), Fuse()),
 }
 

@@ -152,7 +152,7 @@ POINTWISE = {
 HAS_NEUTRAL = {op for op in EVERY_OP if op.neutral is not Op.neutral}
 NO_VARYING_SHAPE = {ops.Constant, ops.Eval, ops.Input, ops.End}
 HANDLED_BEFORE = {ops.Merge, ops.Output}  # by `_Padding` itself: one is refused, the other trimmed
-MADE_LATER = {ops.Dataflow}
+MADE_LATER = {ops.Dataflow, ops.Update}
 
 A, B, M, V = (TensorType("float32", shape) for shape in ((N, TWO), (TWO, N), (N, N), (N,)))
 

@@ -238,6 +238,32 @@ def carried(d: Drawing) -> None:
     d.add("\n".join(lines), name)
 
 
+def table(d: Drawing) -> None:
+    """A table whose next value differs from it at positions of data: one row, or several."""
+    domain, name, shape = d.domain(at_least=1), d.name(), d.choices.pick(("()", "(3,)", "(2, 3)"))
+    size, value, rank = d.choices.integer(2, 5), f"{name}_value", {"()": 0, "(3,)": 1, "(2, 3)": 2}[shape]
+    whole = f"({size}, {shape[1:-1]})"
+    d.mark("recurrence: written at positions of data")
+    mask = d.choices.pick(("tp.arange({size}) == {at}", "(tp.arange({size}) == {at}) & ({value}.sum() > 0)"))
+    mask = mask.format(size=size, at=f"{name}_at", value=value)
+    update = d.choices.pick((
+        f"tp.where(({mask}).reshape({size}, *[1] * {rank}), {value}, {name})",
+        f"{name}.scatter({name}_at, {value})",
+        f"{name}.index_add({name}_at, {value} * 0.1)",
+        f"{name}.index_add(tp.stack([{name}_at, {name}_at + 1]), {value} * 0.1)",
+        f"{name}.index_add({name}_at, {value} * 0.1).scatter({name}_at + 1, {name}.index(0, {name}_at) * 0.5)",
+    ))  # fmt: skip
+    first, after = (", ".join((*domain[:-1], point)) for point in ("0", f"{domain[-1]} + 1"))
+    lines = [
+        declared(name, whole, domain),
+        f"{value} = {operand(d, domain, shape)} + tp.zeros({shape})",
+        f"{name}_at = ({value}.sum() * 3).astype('int32') % {size + 1} - {d.choices.integer(0, 1)}",  # a few are outside
+        f"{name}[{first}] = tp.ones({whole})",
+        f"{name}[{after}] = {update}",
+    ]
+    d.add("\n".join(lines), name)
+
+
 def rows(d: Drawing) -> None:
     """A recurrence over two steps: each point reads a slice of the row before, or all of it."""
     if len(d.steps) < 2:

@@ -1,0 +1,125 @@
+"""Tables that loops write at positions of data: which nodes become updates, in place in XLA's program, and what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import tempo_core as tp
+from benchmarks.hlo import Instruction, parse
+from tempo_core.ir import ops
+from tests import reference
+from tests.core.running import assert_all_same
+
+ROWS, STEPS = 400, 12
+
+Next = Callable[[tp.Tensor, tp.Tensor, tp.Tensor], tp.Tensor]  # of a table, a position and a value
+
+WRITES: dict[str, Next] = {
+    "mask": lambda table, at, x: tp.where((tp.arange(ROWS) == at).expand_dims(1), x, table),
+    "mask, other way round": lambda table, at, x: tp.where((at == tp.arange(ROWS)).expand_dims(1), x, table),
+    "mask and condition": lambda table, at, x: tp.where(((x.sum() > 0) & (tp.arange(ROWS) == at)).expand_dims(1), x, table),
+    "mask, a value for each place": lambda table, at, x: tp.where((tp.arange(ROWS) == at).expand_dims(1), table * 2.0 + x, table),
+    "scatter": lambda table, at, x: table.scatter(at, x),
+    "scatter of several": lambda table, at, x: table.scatter(tp.stack([at, at * 2 % ROWS, at]), tp.stack([x, x * 2.0, x * 3.0])),
+    "index_add": lambda table, at, x: table.index_add(at, x),
+    "index_add of several": lambda table, at, x: table.index_add(tp.stack([at, at + 1, at]), tp.stack([x, x * 2.0, x * 3.0])),
+    "one after the other": lambda table, at, x: table.index_add(at, x).scatter(at + 1, table.index(0, at) * 0.5),
+    "some outside": lambda table, at, x: table.scatter(at - ROWS // 2, x),
+}
+
+
+def program(write: Next, **options: Any) -> tuple[tp.Context, dict[Any, int], list[tp.Tensor], dict[str, Any], tp.Program[Any]]:
+    """A table that is read at a position, which the values that were read decide, and written there."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (2,), domain=(t,))
+        table = tp.recurrence((ROWS, 2), domain=(t,), name="table")
+        at = tp.recurrence((), "int32", domain=(t,), name="at")
+        row = table.index(0, at)
+        table[0], at[0] = tp.zeros((ROWS, 2)), 5
+        table[t + 1] = write(table, at, x + row)
+        at[t + 1] = ((at * 7 + 3) + (row.sum() > 0).astype("int32")) % ROWS
+        outputs = [row[0:T], at[0:T], table[T - 1]]
+    arrays = {"x": np.random.default_rng(0).normal(size=(STEPS, 2)).astype("float32")}
+    return ctx, {T: STEPS}, outputs, arrays, ctx.compile({T: STEPS}, outputs, tp.Config(**options))
+
+
+def updates(program: tp.Program[Any]) -> list[ops.Update]:
+    return [part for node in program.graph for part in node.op.parts if isinstance(part, ops.Update)]
+
+
+def copies_in_loops(program: tp.Program[Any]) -> list[Instruction]:
+    """The copies of whole tables in loops of XLA's programs."""
+    assert program._staged is not None
+    program._staged.compile_segments()
+    modules = [parse(segment.compiled.as_text()) for segment in program._staged.segments]
+    in_loops = [each for module in modules for loop in module.loops() for each in module.operations(loop.body)]
+    assert in_loops
+    return [each for each in in_loops if each.opcode == "copy" and each.bytes >= ROWS * 4]
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("options", [{}, {"backend": "numpy"}, {"disable": ("fuse",)}], ids=str)
+def test_writes_at_positions_of_data_are_updates(name: str, options: dict[str, Any]) -> None:
+    ctx, bounds, outputs, arrays, compiled = program(WRITES[name], **options)
+    assert updates(compiled)
+    assert_all_same(compiled.run(arrays), reference.evaluate(ctx, outputs, bounds, arrays))
+
+
+@pytest.mark.parametrize("name", ["mask", "scatter", "index_add", "index_add of several", "one after the other"])
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="other compilers place copies in other ways")
+def test_updates_are_in_place(name: str) -> None:
+    *_, compiled = program(WRITES[name])
+    assert not copies_in_loops(compiled)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="other compilers place copies in other ways")
+def test_what_is_read_by_other_statements_is_read_before() -> None:
+    """A value that only a result needs is read before the update of the same iteration."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x, p = tp.input("x", (), domain=(t,)), tp.input("p", (), "int32", domain=(t,))
+        queue = tp.recurrence((ROWS,), domain=(t,), name="queue")
+        head, tail = (tp.recurrence((), "int32", domain=(t,), name=name) for name in ("head", "tail"))
+        queue[0], head[0], tail[0] = tp.zeros((ROWS,)), 0, 0
+        pushes = p == 1
+        queue[t + 1] = tp.where(pushes & (tp.arange(ROWS) == tail % ROWS), x, queue)
+        tail[t + 1] = tail + pushes.astype("int32")
+        pops = ~pushes & (tail > head)
+        head[t + 1] = head + pops.astype("int32")
+        y = tp.where(pops, queue.index(0, head % ROWS), 0.0)
+    program = ctx.compile({T: 30}, [y[0:T]])
+    assert updates(program)
+    assert not copies_in_loops(program)
+    random = np.random.default_rng(0)
+    arrays = {"x": random.normal(size=30).astype("float32"), "p": random.integers(0, 2, 30).astype("int32")}
+    assert_all_same(program.run(arrays), reference.evaluate(ctx, [y[0:T]], {T: 30}, arrays))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda table, at, x: tp.where((tp.arange(ROWS) == at).expand_dims(1), x, table * 0.5),  # all elements change
+        lambda table, at, x: tp.where((tp.arange(ROWS) <= at).expand_dims(1), x, table),  # many positions
+        lambda table, at, x: table + tp.where((tp.arange(ROWS) == at).expand_dims(1), x, 0.0),
+        lambda table, at, x: tp.tanh(table.scatter(at, x)),
+    ],
+)
+def test_other_recurrences_stay(write: Next) -> None:
+    ctx, bounds, outputs, arrays, compiled = program(write)
+    assert not updates(compiled)
+    assert_all_same(compiled.run(arrays), reference.evaluate(ctx, outputs, bounds, arrays))
+
+
+def test_short_tables_stay() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        n = tp.input("n", (), "int32", domain=(t,))
+        counts = tp.recurrence((8,), domain=(t,))
+        counts[0], counts[t + 1] = tp.zeros((8,)), tp.tanh(counts).index_add(n, 1.0)
+    assert not updates(ctx.compile({T: STEPS}, [counts[T - 1]]))
