@@ -24,7 +24,7 @@ class Traced:
     """A program in Tempo's language, before it is compiled."""
 
     context: tp.Context
-    bounds: Mapping[Any, int]
+    bounds: Mapping[Any, Any]  # a number each, or `tp.upto(...)`: then the inputs have the length
     outputs: Sequence[tp.Tensor]
 
     def compile(self) -> tp.Program[list[Any]]:

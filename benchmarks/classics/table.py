@@ -20,6 +20,12 @@ FAMILIES = (
     "meta",
     "search",
     "statistics",
+    "convergence",
+    "writes",
+    "lengths",
+    "unrolled",
+    "grids",
+    "small_loops",
     "libraries",
 )
 
