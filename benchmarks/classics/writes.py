@@ -1,4 +1,8 @@
-"""Machines, queues, tables and caches: each step writes a few elements of a large state, at positions that data decide."""
+"""Machines, queues, tables and caches: each step writes a few elements of a large state, at positions that data decide.
+
+By hand, each step writes first, and then reads what the next step needs: so XLA writes in place. If it reads before it writes, XLA copies
+the whole state twice a step.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +51,14 @@ def tape_machine(T: int, N: int) -> Traced:
 
 def tape_machine_by_hand(write: Array, move: Array, next: Array, start: Array, T: int, N: int) -> Any:
     def step(carry: Any, _: None) -> Any:
-        tape, place, state = carry
-        rule = 2 * state + tape[place]
-        return (tape.at[place].set(write[rule]), (place + move[rule]) % N, next[rule]), place
+        tape, place, state, symbol = carry
+        rule = 2 * state + symbol
+        tape = tape.at[place].set(write[rule])
+        following = (place + move[rule]) % N
+        return (tape, following, next[rule], tape[following]), place
 
-    (tape, place, _), places = lax.scan(step, (start, jnp.int32(0), jnp.int32(0)), None, length=T - 1)
+    nothing = jnp.int32(0)
+    (tape, place, _, _), places = lax.scan(step, (start, nothing, nothing, start[0]), None, length=T - 1)
     return tape, jnp.concatenate([places, place[None]])
 
 
@@ -82,21 +89,33 @@ def stack_machine(T: int, N: int) -> Traced:
 
 
 def stack_machine_by_hand(pushes: Array, value: Array, N: int) -> Any:
-    def total(value: Array) -> Any:
-        def step(carry: Any, at: Any) -> Any:
-            stack, height = carry
-            asked, value = at
-            pushes = (asked & (height < N)) | (height < 2)
-            top, below = stack[jnp.maximum(height - 1, 0)], stack[jnp.maximum(height - 2, 0)]
-            new = jnp.where(pushes, value, jnp.tanh(top - 0.5 * below))
-            stack = stack.at[jnp.where(pushes, height, height - 2)].set(new)
-            return (stack, jnp.where(pushes, height + 1, height - 1)), None
+    """The gradient has a stack too: what a step wrote is read there, and what it read is added."""
 
-        (last, _), _ = lax.scan(step, (jnp.zeros(N), jnp.int32(0)), (pushes[:-1], value[:-1]))
-        return last.sum(), last
+    def step(carry: Any, at: Any) -> Any:
+        stack, height, top, below = carry
+        asked, value = at
+        pushes = (asked & (height < N)) | (height < 2)
+        new = jnp.where(pushes, value, jnp.tanh(top - 0.5 * below))
+        stack = stack.at[jnp.where(pushes, height, height - 2)].set(new)
+        after = jnp.where(pushes, height + 1, height - 1)
+        return (stack, after, new, stack[jnp.maximum(after - 2, 0)]), (pushes, height, new)
 
-    (_, last), gradient = jax.value_and_grad(total, has_aux=True)(value)
-    return last, gradient
+    nothing = jnp.float32(0.0)
+    (last, _, _, _), steps = lax.scan(step, (jnp.zeros(N), jnp.int32(0), nothing, nothing), (pushes[:-1], value[:-1]))
+
+    def back(carry: Any, at: Any) -> Any:
+        by_stack, by_new = carry
+        pushes, height, new, next_place = at
+        by_sum = jnp.where(pushes, 0.0, by_new * (1 - new**2))
+        by_stack = by_stack.at[jnp.where(pushes, height, height - 2)].set(-0.5 * by_sum)
+        by_stack = by_stack.at[jnp.maximum(height - 1, 0)].add(by_sum)
+        return (by_stack, by_stack[next_place]), jnp.where(pushes, by_new, 0.0)
+
+    was_pushed, height, _ = steps
+    places = jnp.where(was_pushed, height, height - 2)
+    before = jnp.concatenate([places[:1], places[:-1]])
+    _, gradient = lax.scan(back, (jnp.ones(N), jnp.float32(1.0)), (*steps, before), reverse=True)
+    return last, jnp.concatenate([gradient, jnp.zeros(1)])
 
 
 # -- a queue in a ring ----------------------------------------------------------------------------------------------------------
@@ -185,16 +204,16 @@ def by_product(table: tp.Tensor, state: tp.Tensor, action: tp.Tensor, change: tp
 
 def q_table_by_hand(reward: Array, jump: Array, start: Array, S: int) -> Any:
     def step(carry: Any, jump: Array) -> Any:
-        table, state = carry
-        values = table[state]
+        table, state, values = carry
         action = values.argmax()
-        following = (state * 7 + action * 3 + jump) % S
+        following = (state * 7 + action.astype(jnp.int32) * 3 + jump) % S
         error = reward[following] + GAMMA * table[following].max() - values[action]
-        return (table.at[state, action].add(RATE * error), following.astype(jnp.int32)), error
+        table = table.at[state, action].add(RATE * error)
+        return (table, following, table[following]), error
 
-    (table, state), errors = lax.scan(step, (start, jnp.int32(0)), jump[:-1])
-    _, last = step((table, state), jump[-1])
-    return jnp.concatenate([errors, last[None]]), table
+    carry, errors = lax.scan(step, (start, jnp.int32(0), start[0]), jump[:-1])
+    _, last = step(carry, jump[-1])
+    return jnp.concatenate([errors, last[None]]), carry[0]
 
 
 # -- vectors of words ----------------------------------------------------------------------------------------------------------------
@@ -238,19 +257,20 @@ def word_vectors(by_grad: bool) -> Any:
 def word_vectors_by_hand(word: Array, others: Array, inner: Array, outer: Array) -> Any:
     is_beside = jnp.arange(others.shape[1]) == 0
 
-    def step(carry: Any, at: Any) -> Any:
-        inner, outer = carry
-        word, others = at
-        vector, beside = inner[word], outer[others]
+    def loss_of(vector: Array, beside: Array) -> Any:
         logits = beside @ vector
-        loss = jax.nn.softplus(jnp.where(is_beside, -logits, logits)).sum()
-        change = jax.nn.sigmoid(logits) - is_beside
-        inner = inner.at[word].add(-RATE * change @ beside)
-        return (inner, outer.at[others].add(-RATE * change[:, None] * vector)), loss
+        return jax.nn.softplus(jnp.where(is_beside, -logits, logits)).sum()
 
-    (inner, outer), losses = lax.scan(step, (inner, outer), (word[:-1], others[:-1]))
-    _, last = step((inner, outer), (word[-1], others[-1]))
-    return jnp.concatenate([losses, last[None]]), inner
+    def step(carry: Any, at: Any) -> Any:
+        inner, outer, vector, beside = carry
+        word, others, next_word, next_others = at
+        loss, (by_vector, by_beside) = jax.value_and_grad(loss_of, (0, 1))(vector, beside)
+        inner, outer = inner.at[word].add(-RATE * by_vector), outer.at[others].add(-RATE * by_beside)
+        return (inner, outer, inner[next_word], outer[next_others]), loss
+
+    start = inner, outer, inner[word[0]], outer[others[0]]
+    (inner, _, *vectors), losses = lax.scan(step, start, (word[:-1], others[:-1], word[1:], others[1:]))
+    return jnp.concatenate([losses, loss_of(*vectors)[None]]), inner
 
 
 # -- a cache that drops what was used least recently ------------------------------------------------------------------------------
