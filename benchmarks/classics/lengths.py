@@ -242,12 +242,13 @@ soft_dtw_forms = {"diagonals": alignment.soft_dtw_by_hand}
 forward_forms = {"scan": hidden_markov.forward_by_hand}
 attention_forms = {"mask": one(attention_by_mask), "tiles": one(attention_by_tiles)}
 gradient_forms = {"mask": attention_gradients_by_mask}
+ROUNDED = 5e-3, alignment.ROUNDED_SUMS
 td_forms = {"scan": returns.td_lambda_by_hand}
 CLASSICS = [
     Classic("common subsequence, two chosen lengths", chosen(common, 0, 1), common_forms, letters, PAIR),
     Classic("common subsequence, fixed lengths", common, common_forms, letters, PAIR),
-    Classic("soft-DTW, two chosen lengths", chosen(alignment.soft_dtw, 1, 2), soft_dtw_forms, alignment.series, TABLE),
-    Classic("soft-DTW, fixed lengths", alignment.soft_dtw, soft_dtw_forms, alignment.series, TABLE),
+    Classic("soft-DTW, two chosen lengths", chosen(alignment.soft_dtw, 1, 2), soft_dtw_forms, alignment.series, TABLE, *ROUNDED),
+    Classic("soft-DTW, fixed lengths", alignment.soft_dtw, soft_dtw_forms, alignment.series, TABLE, *ROUNDED),
     Classic("HMM forward, a chosen length", chosen(hidden_markov.forward, 1), forward_forms, hidden_markov.inputs, MARKOV),
     Classic("TD(lambda), a chosen length", chosen(returns.td_lambda, 1), td_forms, returns.play, TIME),
     Classic("prefix softmax, a chosen length", chosen(prefix_softmax, 0), prefix_forms, statistics.values, PREFIX),

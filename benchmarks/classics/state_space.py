@@ -11,6 +11,7 @@ from jax import lax
 
 import tempo_core as tp
 from benchmarks.classics.classic import Array, Classic, Traced
+from benchmarks.classics.decaying_states import by_chunks, with_gradients
 
 # -- selective scan: the recurrence of Mamba ------------------------------------------------------------------------------------
 
@@ -128,6 +129,16 @@ def linear_attention_by_mask(query: Array, key: Array, value: Array) -> Any:
     return y, *gradients
 
 
+def linear_attention_by_chunks(query: Array, key: Array, value: Array) -> Any:
+    """Pairs of points within a chunk, and a state between chunks."""
+
+    def outputs(*inputs: Array) -> Array:
+        query, key, value = (each[:, :, None] for each in inputs)
+        return by_chunks(query, key, value, jnp.ones((*key.shape[:3], 1)))[:, :, 0]
+
+    return with_gradients(outputs, query, key, value)
+
+
 # -- the delta rule -------------------------------------------------------------------------------------------------------------------
 
 
@@ -235,7 +246,7 @@ CLASSICS = [
     Classic(
         "linear attention, a state",
         linear_attention,
-        {"scan": linear_attention_by_scan, "mask": linear_attention_by_mask},
+        {"scan": linear_attention_by_scan, "chunks": linear_attention_by_chunks},
         attention_inputs,
         ATTENTION,
     ),
