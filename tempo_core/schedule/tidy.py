@@ -198,7 +198,7 @@ def _arguments(expr: Expr, kind: type[Maximum] | type[Minimum]) -> tuple[Expr, .
 def tightened(item: Item, limits: Limits) -> Item:
     """The item, where a condition that bounds a counter and guards the whole loop becomes limits of the loop, in terms of outer loops too.
 
-    `limits` are those of symbols that are no counters of the item's loops.
+    `limits` are those of symbols that are no counters of the item's loops. A condition without the counter moves around the loop.
 
     Rewrite: `for n in 0:N: if 4*n <= t: ...` -> `for n in 0:min(N, t//4 + 1): ...`
     """
@@ -211,7 +211,8 @@ def tightened(item: Item, limits: Limits) -> Item:
     if item.step != 1 or not children or not all(guards):
         return item
     start, stop, limit_parts = item.start, item.stop, set()
-    for part in set(guards[0]).intersection(*guards[1:]):
+    shared = set(guards[0]).intersection(*guards[1:])
+    for part in shared:
         first, last = _ends(part, item.counter)
         if first is not None or last is not None:
             limit_parts.add(part)
@@ -221,9 +222,11 @@ def tightened(item: Item, limits: Limits) -> Item:
     if last is not None:
         stop = minimum(stop, last + 1)
         limit_parts.add(at_least_zero(last - item.counter.expr))
-    if not limit_parts:
+    around = {part for part in shared if item.counter not in part.symbols}
+    if not limit_parts and not around:
         return item
-    return Loop(item.counter, start, stop, 1, Block(tuple(without(child, limit_parts) for child in children)))
+    inner = tuple(without(child, limit_parts | around) for child in children)
+    return guarded(conjunction(*around), Loop(item.counter, start, stop, 1, Block(inner)))
 
 
 def _ends(part: Bool, counter: Symbol) -> tuple[Expr | None, Expr | None]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 from tempo_core.schedule.tidy import tightened
-from tempo_core.schedule.tree import Block, Execute, If, Item, Loop, counter
-from tempo_core.symbolic.condition import TRUE, Bool
+from tempo_core.schedule.tree import Block, Execute, If, Item, Loop, counter, walk
+from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr
 
 t, n = counter("t"), counter("n")
@@ -84,10 +84,17 @@ def test_equalities_and_remainders_stay_conditions():
     assert inner_limits(changed) == ("0", "min(t + 1, 5)")
 
 
-def test_conditions_on_outer_counters_stay():
+def test_a_condition_on_outer_counters_guards_the_whole_loop_and_limits_the_outer_one():
     item = loop_over(guarded(t.expr - 3 >= 0, RUN))
+    changed = tightened(item, {})
+    assert executed(changed, {}) == executed(item, {})
+    assert str(changed.start) == "3"
+    assert not any(isinstance(inner, If) for inner in walk(changed))
+
+
+def test_a_condition_on_outer_counters_stays_if_a_statement_runs_without():
+    item = loop_over(guarded(t.expr - 3 >= 0, RUN), OTHER)
     assert tightened(item, {}) == item
-    assert TRUE not in [child.condition for child in tightened(item, {}).body.children[0].body.children]
 
 
 def test_an_equality_leaves_one_iteration():
