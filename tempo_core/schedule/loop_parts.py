@@ -36,24 +36,34 @@ def cut(item: Item, limits: Limits, weigh: Callable[[Item], int] | None = None, 
 
 
 def _cut_at_value(loop: Loop, limits: Limits, weigh: Callable[[Item], int] | None, values: frozenset[Symbol]) -> list[Item]:
-    """The two parts of a loop, cut at a place in terms of `values` at which a condition changes."""
+    """The two parts of a loop, cut at a place in terms of `values` at which a condition changes.
+
+    The body is copied for a part: so much of it stands under the condition, or something is computed under it at one end of the loop.
+    """
     if loop.step != 1 or weigh is None or not values:
         return []
     guards: Counter[Comparison] = Counter()  # with the weight of what they guard
     for inner in walk(loop.body):
         if isinstance(inner, If):
             guards.update(dict.fromkeys(comparisons_of(inner.condition), weigh(inner)))
+    whole, dear = weigh(loop.body), {comparison for comparison, _ in _guards(loop.body, limits)}
     for comparison, weight in guards.most_common():
         sign, others = comparison.expr.coefficient(loop.counter), comparison.symbols - {loop.counter}
-        if not weight or weight < LEAST_SHARE_TO_CUT_AT_VALUE * weigh(loop.body):
-            return []
         if comparison.kind != ">=" or abs(sign) != 1 or not others or not others <= values:
             continue
         limit = loop.counter.expr - comparison.expr * sign  # the condition says `t >= limit` or `t <= limit`
         place = limit if sign > 0 else limit + 1
-        stop, start = resolved(minimum(place, loop.stop), limits), resolved(maximum(place, loop.start), limits)
-        return [replace(loop, stop=stop), replace(loop, start=start)]
+        is_large = weight > 0 and weight >= LEAST_SHARE_TO_CUT_AT_VALUE * whole
+        if is_large or (comparison in dear and _is_near_an_end(place, loop)):
+            stop, start = resolved(minimum(place, loop.stop), limits), resolved(maximum(place, loop.start), limits)
+            if is_large or (stop != loop.stop and start != loop.start):
+                return [replace(loop, stop=stop), replace(loop, start=start)]
     return []
+
+
+def _is_near_an_end(place: Expr, loop: Loop) -> bool:
+    """Whether a place is inside of a loop, after a few iterations or before the last few, if there are so many."""
+    return any(each.is_constant and 0 < each.constant <= MOST_PEELED for each in (place - loop.start, loop.stop - place))
 
 
 def _places(loop: Loop, limits: Limits, weigh: Callable[[Item], int] | None) -> list[int]:

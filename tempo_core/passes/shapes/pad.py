@@ -343,11 +343,13 @@ def _slice(work: _Work) -> Edge:
     length = (op.stop - op.start + (op.stride - 1)) // op.stride
     if not work.is_padded(0, op.axis) and not length.steps:
         return work.build.add(op, *work.operands)
-    fits = provably_nonnegative(op.start) and work.holds(work.true_shapes[0][op.axis] - op.stop)
+    ends_inside = work.holds(work.true_shapes[0][op.axis] - op.stop)
+    fits = ends_inside and provably_nonnegative(op.start)
     if fits and not length.steps:
         return work.build.add(op, *work.operands)
-    if not op.start.steps and (fits or not work.is_padded(0, op.axis)):
-        return work.build.add(replace(op, stop=op.start + work.static(length) * op.stride), *work.operands)
+    if not op.start.steps:  # positions before 0 give zeros, and so do those after the end
+        operand = work.operands[0] if ends_inside else work.masked(0, (op.axis,))
+        return work.build.add(replace(op, stop=op.start + work.static(length) * op.stride), operand)
     places = positions(work.build, op.start, work.static(length), op.stride)
     return work.elements(work.operands[0], op.axis, places) if fits else _elements_or_zero(work, places)
 

@@ -58,7 +58,8 @@ class Launches:
         self.outputs: list[tuple[int, int]] = []  # (position, slot); each is fetched at its place, as its store may be used again
         self.whole: list[tuple[int, Key]] = []  # (position, store on the host) of outputs that are all points of it
         self.slots = 0  # the number of places for operands and results of calls, and for outputs
-        items = self._split(root, tuple(map(chosen_value, self.graph.chosen)))
+        chosen = tuple(map(chosen_value, self.graph.chosen))
+        items = self._split(root, chosen)
         self.returned: set[Key] = set()  # stores on the host whose values come from functions there
         self.kept = {} if "keep" in disable else self._keep(items)
         self.items = self._arranged(self._without_empty(items), launch_seconds, opened_at)
@@ -69,7 +70,8 @@ class Launches:
         created = {key for segment in self.segments for key in segment.creates}
         self.passed = [key for key in self.store_keys if key not in self.kept and key not in self.hosted and key not in created]
         # Launches in loops count twice: they run more than once.
-        self.readers = Counter(name for segment in self.segments for name in segment.inputs * (2 if segment.counters else 1))
+        in_loops = {segment.number for segment in self.segments if not set(segment.counters) <= set(chosen)}
+        self.readers = Counter(name for each in self.segments for name in each.inputs * (2 if each.number in in_loops else 1))
         split = lowering.unrolled.inputs
         for segment in self.segments:  # the only launch that reads an array, and takes it as one, may have its memory
             segment.donated = tuple(n for n in segment.inputs if n in donated and self.readers[n] == 1 and n not in split)

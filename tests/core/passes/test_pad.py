@@ -212,6 +212,11 @@ EXAMPLES: list[tuple[Op, list[TensorType]]] = [
     (ops.Reshape((N, N)), [TensorType("float32", (N * N,))]),
     (ops.Slice(0, Expr.of(1), N), [A]),
     (ops.Slice(0, Expr.of(0), N + 2), [A]),  # past the end of what is padded: zeros
+    (ops.Slice(0, Expr.of(-1), N - 1), [A]),
+    (ops.Slice(0, Expr.of(-1), N + 1), [A]),
+    (ops.Slice(0, Expr.of(1), N + 1), [A]),
+    (ops.Slice(0, Expr.of(-2), TWO), [A]),
+    (ops.Slice(0, Expr.of(-1), N + 2, 2), [A]),
     (ops.Slice(1, Expr.of(0), N), [A]),
     (ops.Slice(0, t.expr // 2, N, 2), [A]),
     (ops.Slice(0, Expr.of(0), TWO), [A]),
@@ -299,6 +304,9 @@ def padded(op: Op, types: list[TensorType]) -> Graph:
         (ops.Reshape((N, TWO)), [TensorType("float32", (TWO * N,))], ops.Gather),
         (conv(stride=1), [TensorType("float32", (THREE, TWO)), TensorType("float32", (TWO, TWO, N))], ops.Where),
         (ops.Gather(0), [A, index()], ops.Where),
+        (ops.Slice(0, Expr.of(-1), N - 1), [A], ops.Gather),
+        (ops.Slice(0, Expr.of(-1), N - 1), [A], ops.Where),
+        (ops.Slice(0, Expr.of(1), N + 1), [A], ops.Gather),
     ],
     ids=[
         "a dimension of one",
@@ -307,6 +315,9 @@ def padded(op: Op, types: list[TensorType]) -> Graph:
         "two dimensions of one",
         "features",
         "positions where there are elements",
+        "moved back",
+        "moved back, with no element past the end",
+        "moved forward",
     ],
 )
 def test_what_keeps_its_place_is_not_moved_and_what_is_not_summed_not_masked(op: Op, types: list[TensorType], never: type[Op]):

@@ -152,6 +152,24 @@ def test_other_loops_do_not_begin_earlier(item: Item):
     assert begun(item) == item
 
 
+@pytest.mark.parametrize(
+    ("first", "left"),
+    [
+        (1, ["t in 1 - T_last:1"]),
+        (2, ["t in -T_last:min(2 - T_last, 1)", "t in 2 - T_last:1"]),
+        (3, ["t in -T_last:1"]),
+    ],
+    ids=["first", "first two", "more"],
+)
+def test_a_loop_from_a_chosen_place_has_its_first_iterations_cut_off(first: int, left: list[str]):
+    """A loop that goes back from the end of a run: the first iterations compute less."""
+    item = Loop(t, -END.expr, Expr.of(1), 1, Block((TAKE, MORE, guarded(t.expr + END.expr >= first, NEXT))))
+    changed = cut(item, {END: (0, 8)}, lambda body: sum(isinstance(part, Execute) for part in walk(body)), frozenset({END}))
+    for last in range(9):
+        assert executed(changed, {END: last}) == executed(item, {END: last})
+    assert loops(changed) == left and len(conditions(changed)) == (first == 3)
+
+
 FIRST = Execute(2, 0, (t.expr,))
 
 
