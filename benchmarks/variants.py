@@ -20,7 +20,7 @@ SHORTEST = 0.02  # seconds of a turn: faster programs run several times
 CLEANING = ("simplify", "dce", "cse", "narrow")
 DECISIONS = (
     "split", "lift", "shift", "associate", "precompute", "wavefront", "vectorize", "accumulate", "compact", "tile", "strip", "trim",
-    "recompute", "update", "fuse", "loop", "unroll", "registers", "keep", "join", "chunk", "create",
+    "recompute", "update", "fuse", "loop", "capacities", "unroll", "registers", "keep", "join", "chunk", "create",
 )  # fmt: skip
 EVERY = (*CLEANING, *DECISIONS)
 Compile = Callable[[Any], tuple[Any, Callable[[], object]]]  # from a Config to the program and a function that runs it

@@ -133,7 +133,13 @@ class _Compilation:
         timing["schedule"] = time.perf_counter() - start
         check = functools.partial(check_program, self.source, branch_lines=self.context.branch_lines)
         run_bounds = RunBounds(self.source, graph, numbers, limits, check)
-        return Program(self.source, kept, self.results, self.config, timing, self.context, self.backend, rebound, run_bounds)
+
+        def at_capacities(capacities: Bounds) -> Program[Any]:
+            smaller = {bound: replace(limit, capacity=capacities[bound]) for bound, limit in limits.items()}
+            return self._program({**numbers, **capacities}, smaller, {}, rebound)
+
+        rebinding = rebound, at_capacities
+        return Program(self.source, kept, self.results, self.config, timing, self.context, self.backend, rebinding, run_bounds)
 
     def _decided(self, numbers: Bounds) -> Decision:
         """The graph after the passes: one that is there, unless they decided by other bounds."""

@@ -18,7 +18,7 @@ PASSES = (
 # Choices that can be switched off in the same way: steps that stay loops as that is faster (planner.py); and of the staged executor, loops
 # over layers written out (runtime/lower/unroll.py), values that iterations hand to the next ones (runtime/lower/registers.py), and what it
 # does with launches (runtime/staged/stage.py, edges.py, chunks.py).
-CHOICES = ("loop", "unroll", "registers", "keep", "join", "chunk", "create")
+CHOICES = ("loop", "capacities", "unroll", "registers", "keep", "join", "chunk", "create")
 SWAPS = ("auto", "host", "off")
 
 
@@ -29,8 +29,9 @@ class Config:
     seed: the seed of all random numbers. Another seed needs no recompilation.
     backend: "jax", or "numpy" (interpreted only).
     executor: "staged" makes XLA programs of all parts that need no host; "interpreted" runs statement by statement.
-    disable: names of passes to switch off; "vectorize(t)" switches vectorization off along one step. Seven more names are choices:
-        "loop" (a step stays a loop where that is faster), and of the staged executor "unroll" (loops over layers are written out),
+    disable: names of passes to switch off; "vectorize(t)" switches vectorization off along one step. Eight more names are choices:
+        "loop" (a step stays a loop where that is faster), "capacities" (runs with small bounds have programs of their own, see `tp.upto`),
+        and of the staged executor "unroll" (loops over layers are written out),
         "registers" (iterations hand values to the next ones), and "keep", "join", "chunk", "create" (launches).
     tile: sizes of tiles by step, `{"t": 64}`. Reductions over dimensions whose size contains that step's bound then run tile by tile. This
         saves memory if the dimensions are large, and work if they are padded (`k[0:t + 1]`). Floats are summed in another order.

@@ -36,6 +36,7 @@ from tempo_core.report.programs.explain import explanation
 from tempo_core.report.programs.plan import Plan, plan_of
 from tempo_core.report.programs.profile import Places, Profile, complete, counts_of, interpreted, may_repeat, timed
 from tempo_core.report.programs.profile_staged import ProfiledProgram
+from tempo_core.runtime.cost.capacities import Capacities
 from tempo_core.runtime.cost.cost import Cost
 from tempo_core.runtime.cost.count import cost_of
 from tempo_core.runtime.embedded.jax_function import Carry, Gradients, JaxFunction, check_embeddable
@@ -71,8 +72,9 @@ else:
 
 
 class Start(NamedTuple):
-    """What a run begins with: its inputs, its seed, a watch for values that are not finite, and its bounds."""
+    """What a run begins with: the program at its capacities, its inputs, its seed, a watch for values that are not finite, and its bounds."""
 
+    program: Program[Any]
     fed: Feeds
     seed: int
     watch: Watch | None
@@ -94,9 +96,10 @@ class Program(Shown, Generic[R]):
         timing: dict[str, float],
         context: BaseContext,
         backend: Backend,
-        rebound: Callable[[Program[R], BoundsLike], Program[R]],
+        rebinding: tuple[Callable[[Program[R], BoundsLike], Program[R]], Callable[[Bounds], Program[R]]],
         run_bounds: RunBounds,
     ):
+        """`rebinding` are functions that give the program for other bounds, and for other capacities of those that a run chooses."""
         scheduled = kept.scheduled
         self.source, self.scheduled, self.graph = source, scheduled, scheduled.graph
         self.results, self.config, self.timing, self.backend = results, config, timing, backend
@@ -110,7 +113,7 @@ class Program(Shown, Generic[R]):
         self._context, self._written = context, context.graph.next_id
         self._sources = Sources(tensor_lines(source, context), self._branch_lines())
         self._parameters = frozenset(context.parameters)
-        self._rebound = rebound
+        self._rebound, self._at_capacities = rebinding
         is_staged = not is_interpreted(self.graph, config)
         shared = spread(config.devices, source, scheduled, self.limits, lambda: cost_of(scheduled, None)) if is_staged else None
         self._options = config.check_numerics, config.disable, config.launch_seconds
@@ -126,6 +129,9 @@ class Program(Shown, Generic[R]):
         )
         self._programs = StagedPrograms(make)
         self._staged = self._programs.of() if is_staged else None
+        self._capacities = Capacities(scheduled, self._staged, run_bounds)
+        self._smaller: dict[tuple[int, ...], Program[R]] = {}  # the program for smaller capacities, as far as runs needed it
+        self._smaller_bound = self._smaller  # the same, with the inputs that are bound
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -150,13 +156,13 @@ class Program(Shown, Generic[R]):
         the program can run again.
         """
         start = self._start(inputs, seed, bounds)
-        into = self.results.arrays_for(out or {}, start.numbers)
+        program, into = start.program, self.results.arrays_for(out or {}, start.numbers)
         donated = self._inputs.donated(inputs, donate, self.config.check_numerics)
-        with self._out_of_memory():
-            if self._staged is not None:
-                values = self._programs.of(donated=frozenset(donated)).run(start.fed, start.seed, start.watch, into)
+        with program._out_of_memory():
+            if program._staged is not None:
+                values = program._programs.of(donated=frozenset(donated)).run(start.fed, start.seed, start.watch, into)
             else:
-                values = Interpreter(self.scheduled, self.backend, start.seed, start.watch).run(start.fed)
+                values = Interpreter(program.scheduled, self.backend, start.seed, start.watch).run(start.fed)
             results: R = self._form(start.numbers, into)(values)
         for array in donated.values():
             if not array.is_deleted():
@@ -166,9 +172,27 @@ class Program(Shown, Generic[R]):
     def _start(self, inputs: Inputs | None, seed: int | None, bounds: RunBoundsLike | None, as_written: bool = False) -> Start:
         """The beginning of a run. Raises InputError and BoundsError."""
         numbers = self._inputs.numbers(inputs, bounds)
-        fed, seed = self._inputs.fed(inputs, numbers, as_written), self.config.seed if seed is None else seed
+        program = self if as_written else self._of_run(numbers)
+        fed, seed = program._inputs.fed(inputs, numbers, as_written), self.config.seed if seed is None else seed
         watch = watched(self.source, numbers, fed, seed) if self.config.check_numerics else None
-        return Start(fed, seed, watch, numbers)
+        return Start(program, fed, seed, watch, numbers)
+
+    def _of_run(self, numbers: Bounds) -> Program[R]:
+        """The program at the capacities of a run with these bounds, with the same inputs bound."""
+        if not self.limits or self.config.disabled("capacities"):
+            return self
+        capacities = self._capacities.of_run(numbers)
+        if all(self.bounds[bound] == capacity for bound, capacity in capacities.items()):
+            return self
+        point = tuple(capacities.values())
+        if point not in self._smaller:
+            self._smaller[point] = self._at_capacities(capacities)
+        if point not in self._smaller_bound:
+            program, inputs = copy.copy(self._smaller[point]), self._smaller[point]._inputs
+            is_alike = not self._staged or not program._staged or program._staged.takes_alike(self._staged)
+            program._inputs = inputs.bound_as(self._inputs) if is_alike else inputs.bind(self._inputs.arrays, program._prepare)
+            self._smaller_bound[point] = program
+        return self._smaller_bound[point]
 
     def _out_of_memory(self) -> MemoryGuard:
         return MemoryGuard(lambda said: self.plan().out_of_memory(said))
@@ -181,16 +205,16 @@ class Program(Shown, Generic[R]):
         warms up, unless the program has sinks, functions with state, or inputs that are fed while it runs: they see one run. Compiling is
         measured apart. Arguments and errors are those of `run`; ConfigError if another profile runs.
         """
-        fed, seed, watch, numbers = self._start(inputs, seed, bounds)
-        staged, places, counts = self._profiled, Places(self.graph, self._sources), counts_of(self.cost())
+        program, fed, seed, watch, numbers = self._start(inputs, seed, bounds)
+        staged, places, counts = program._profiled, Places(program.graph, self._sources), counts_of(program.cost())
         if staged is None:
-            run = functools.partial(Interpreter(self.scheduled, self.backend, seed, watch).run, fed)
-            measure = functools.partial(interpreted, self.scheduled, self.backend, fed, seed, watch, places)
+            run = functools.partial(Interpreter(program.scheduled, self.backend, seed, watch).run, fed)
+            measure = functools.partial(interpreted, program.scheduled, self.backend, fed, seed, watch, places)
         else:
             run = functools.partial(staged.run, fed, seed, watch)
             measure = functools.partial(staged.measured, run, places)
-        with self._out_of_memory():
-            plain = timed(run) if may_repeat(self.graph, fed) else None
+        with program._out_of_memory():
+            plain = timed(run) if may_repeat(program.graph, fed) else None
             values, seconds, entries = measure()
             results: R = self._form(numbers)(values)
         compile_seconds = 0.0 if staged is None else staged.compile_seconds
@@ -239,11 +263,17 @@ class Program(Shown, Generic[R]):
         interpreted or check their numbers, and for outputs whose shapes vary with a step if each call chooses bounds (`tp.upto`).
         """
         check_embeddable(self.graph, self._staged is None, self.config.check_numerics)
-        whole = StagedProgram(self.scheduled, self.backend, disable=self.config.disable, is_differentiable=not gradients)
-        return JaxFunction(whole.as_function(), self._inputs, self.results, self.config.seed, carry or {}, gradients or {})
+
+        @functools.lru_cache(None)
+        def function(program: Program[Any]) -> JaxFunction[Any]:
+            whole = StagedProgram(program.scheduled, self.backend, disable=self.config.disable, is_differentiable=not gradients)
+            options = self.results, self.config.seed, carry or {}, gradients or {}
+            return JaxFunction(whole.as_function(), program._inputs, *options, lambda numbers: function(program._of_run(numbers)))
+
+        return function(self)
 
     def compile(self) -> Program[R]:
-        """Compile all device programs now, so that no run has to. Returns the program itself."""
+        """Compile all device programs now, so that no run has to, but for smaller capacities (`tp.upto`). Returns the program itself."""
         if self._staged is not None:
             self._staged.compile_all()
         return self
@@ -257,10 +287,13 @@ class Program(Shown, Generic[R]):
         device programs of this one. Raises InputError for inputs that do not fit, are streamed, or are bound already.
         """
         program = copy.copy(self)
-        program._inputs = self._inputs.bind(
-            inputs, None if self._staged is None else functools.partial(self._staged.fed, is_lasting=True)
-        )
+        program._inputs, program._smaller_bound = self._inputs.bind(inputs, self._prepare), {}
         return program
+
+    @property
+    def _prepare(self) -> Callable[[str, Any], Any] | None:
+        """The function that gives an array as device programs take it, for many runs."""
+        return None if self._staged is None else functools.partial(self._staged.fed, is_lasting=True)
 
     @checked
     def start(
@@ -275,7 +308,8 @@ class Program(Shown, Generic[R]):
         It can stop between iterations of the outermost loops; with `by`, or with `run.advance(t, 16)` as the first call, between those
         of the loops over that step. Arguments are those of `run`. Raises InputError, and StateError for a step without a loop.
         """
-        run = self._run(self._start(inputs, seed, bounds), None if by is None else str(by))
+        start = self._start(inputs, seed, bounds)
+        run = start.program._run(start, None if by is None else str(by))
         return run if by is None else run.opened()
 
     @checked
@@ -290,11 +324,15 @@ class Program(Shown, Generic[R]):
 
         def run_of(fed: dict[str, Any], seed: int, bounds: Mapping[str, int]) -> Run[R]:
             inputs = {name: value for name, value in fed.items() if name in given or name not in self._inputs.arrays}
-            return self._run(
-                self._start(inputs, seed, {UserExpr(Symbol(name).expr): number for name, number in bounds.items()}), None
-            )
+            start = self._start(inputs, seed, {UserExpr(Symbol(name).expr): number for name, number in bounds.items()})
+            return start.program._run(start, None)
 
-        return resumed(run_of, path if isinstance(path, Snapshot) else path_of(path), given, self._origin)
+        def origin(bounds: Mapping[str, int]) -> dict[str, str]:
+            numbers = {**self.bounds, **{Symbol(name): number for name, number in bounds.items()}}
+            is_inside = all(limit.at_least <= numbers[bound] <= limit.capacity for bound, limit in self.limits.items())
+            return self._of_run(numbers)._origin if is_inside else self._origin
+
+        return resumed(run_of, path if isinstance(path, Snapshot) else path_of(path), given, origin)
 
     def _run(self, start: Start, by: str | None) -> Run[R]:
         fed = replace(start.fed, arrays={name: kept(array) for name, array in start.fed.arrays.items()})  # the run may live long
@@ -331,7 +369,7 @@ class Program(Shown, Generic[R]):
                 hint="leave as_written out: program.stepping(inputs)",
             )
         start = self._start(inputs, seed, bounds, as_written)
-        scheduled = self.scheduled if not as_written else schedule(self.source, start.numbers)
+        scheduled = start.program.scheduled if not as_written else schedule(self.source, start.numbers)
         interpreter = Interpreter(scheduled, self.backend, start.seed, start.watch)
         if as_written:
             interpreter.storage = {}  # every value stays
@@ -396,17 +434,23 @@ class Program(Shown, Generic[R]):
     @property
     def loads(self) -> int:
         """XLA programs that came from the cache on disk so far, and so were not compiled."""
-        return sum(staged.loads for staged in self._programs)
+        return sum(staged.loads for program in self._all for staged in program._programs)
 
     @property
     def compiles(self) -> int:
         """XLA programs compiled so far by the staged executor."""
-        return sum(staged.compiles for staged in self._programs)
+        return sum(staged.compiles for program in self._all for staged in program._programs)
 
     @property
     def compile_seconds(self) -> float:
         """Seconds so far in Tempo's passes and schedule, and in XLA."""
-        return sum(self.timing.values()) + sum(staged.compile_seconds for staged in self._programs)
+        seconds = (staged.compile_seconds for program in self._all for staged in program._programs)
+        return sum(sum(program.timing.values()) for program in self._all) + sum(seconds)
+
+    @property
+    def _all(self) -> tuple[Program[R], ...]:
+        """The program for all capacities that runs needed so far."""
+        return self, *self._smaller.values()
 
     @property
     def _limited_bounds(self) -> dict[str, str]:
@@ -484,7 +528,8 @@ class Program(Shown, Generic[R]):
         written.nodes = {number: node for number, node in written.nodes.items() if number < self._written}
         written = named(written, self._context)
         text = explanation(self.source, written, passes, self.scheduled, self._staged, self._sources, tensor)
-        return text if self.choice is None or tensor else f"{self.choice}\n\n{text}"
+        choices = () if tensor else (str(self.choice or ""), str(self._capacities))
+        return "\n\n".join(filter(None, (*choices, text)))
 
     def plan(self) -> Plan:
         """The schedule, the memory of every tensor and its peaks, and the XLA programs that a run compiles.

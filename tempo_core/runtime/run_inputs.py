@@ -71,6 +71,12 @@ class RunInputs:
             other.prepared = {**self.prepared, **{name: prepare(name, array) for name, array in arrays.items()}}
         return other
 
+    def bound_as(self, other: RunInputs) -> RunInputs:
+        """The inputs with those bound that another program has bound, of which device programs take the same parts."""
+        inputs = copy.copy(self)
+        inputs.arrays, inputs.prepared = other.arrays, other.prepared
+        return inputs
+
     def _without_bound(self, specs: Mapping[str, InputSpec], inputs: Arrays) -> dict[str, InputSpec]:
         """Those of some inputs that are not bound. Raises InputError if one of `inputs` is."""
         for name in inputs if self.arrays else ():

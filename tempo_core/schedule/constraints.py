@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
 import islpy as isl
@@ -284,13 +285,15 @@ def _statements(node: Node) -> Iterator[Statement]:
         yield Statement(name, node, branch, points)
 
 
-def at_capacity(statement: Statement, graph: Graph) -> isl.Set:
-    """The points of a statement in a run that chooses the greatest bounds."""
+def at_capacity(statement: Statement, graph: Graph, ends: Mapping[Symbol, Expr] = MappingProxyType({})) -> isl.Set:
+    """The points of a statement in a run that chooses the greatest bounds; or of the chosen steps, the points `ends`."""
     steps = [step for step in statement.node.domain.steps if step in graph.chosen]
     if not steps:
         return statement.points
-    frame = Frame(statement.node.domain.steps, [step.bound_symbol for step in steps], statement.name)
-    return statement.points.intersect(frame.condition(conjunction(*(step.expr == step.bound_expr - 1 for step in steps))))
+    last = {step: ends.get(step, step.bound_expr - 1) for step in steps}
+    bounds = frozenset().union(*(end.symbols for end in last.values()))
+    frame = Frame(statement.node.domain.steps, bounds, statement.name)
+    return statement.points.intersect(frame.condition(conjunction(*(step.expr == end for step, end in last.items()))))
 
 
 def outer_domain(statement: Statement) -> Domain:

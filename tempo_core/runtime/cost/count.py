@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 from tempo_core.ir import ops
@@ -23,7 +24,7 @@ from tempo_core.schedule.constraints import at_capacity, constraints_of
 from tempo_core.schedule.slots import symbolic_slots
 from tempo_core.schedule.tree import walk, with_loops
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Bounds, Expr, Symbol
 from tempo_core.symbolic.isl.counting import Count, summed
 
 Statement = tuple[int, int | None]  # a node, and for a `Merge` its branch
@@ -32,6 +33,21 @@ Statement = tuple[int, int | None]  # a node, and for a `Merge` its branch
 def cost_of(scheduled: Scheduled, staged: Staged | None, in_numbers: bool = False) -> Cost:
     """The costs of a program; `staged` if it runs as XLA programs. If they are asked for `in_numbers` alone, all polynomials are zero."""
     return _Counting(scheduled, staged, in_numbers).cost()
+
+
+def costs_of_runs(scheduled: Scheduled, staged: Staged | None, lengths: Mapping[Symbol, Symbol]) -> Callable[[Bounds], Cost]:
+    """The costs in numbers of runs that choose bounds, as a function of the capacities and of the chosen bounds.
+
+    `lengths` are the chosen bounds by the steps of which a run takes one point. The program is counted once.
+    """
+    counting = _Counting(scheduled, staged, True, lengths)
+
+    def costs(bounds: Bounds) -> Cost:
+        numbers = {bound: n for bound, n in scheduled.bounds.items() if bound not in scheduled.graph.derived}
+        counting.bounds = scheduled.graph.all_bounds({**numbers, **bounds})
+        return counting.cost()
+
+    return costs
 
 
 @dataclass(frozen=True)
@@ -48,9 +64,18 @@ class _Place:
 
 
 class _Counting:
-    def __init__(self, scheduled: Scheduled, staged: Staged | None, in_numbers: bool = False):
-        self.scheduled, self.graph, self.bounds = scheduled, scheduled.graph, scheduled.bounds
-        self.slots = _slots(scheduled) if in_numbers else symbolic_slots(scheduled.schedule, scheduled.bounds, scheduled.storage)
+    def __init__(
+        self,
+        scheduled: Scheduled,
+        staged: Staged | None,
+        in_numbers: bool = False,
+        lengths: Mapping[Symbol, Symbol] = MappingProxyType({}),
+    ):
+        """`lengths` are the chosen bounds of a run, by the steps of which it takes one point: by default their own bounds."""
+        self.scheduled, self.graph, self.lengths = scheduled, scheduled.graph, lengths
+        self.bounds = {**scheduled.bounds, **{bound: scheduled.bounds[step.bound_symbol] for step, bound in lengths.items()}}
+        is_for_one = in_numbers and not lengths
+        self.slots = _slots(scheduled) if is_for_one else symbolic_slots(scheduled.schedule, scheduled.bounds, scheduled.storage)
         self.reading = Reading(scheduled, self.slots, None if staged is None else staged.lowering)
         self.stored = {key for key, store in scheduled.storage.items() if store.size > 1}
         self.stored |= set() if staged is None else set(staged.store_keys) & set(scheduled.storage)
@@ -63,15 +88,23 @@ class _Counting:
             loops |= {id(loop): (loops.get(id(loop), (number, 0))[0], number + 1) for loop in around}
         self.loops = list(loops.values())
         statements = constraints_of(self.graph).statements.values()
-        self.points = {(s.node.id, s.branch): at_capacity(s, self.graph) for s in statements}
+        ends = {step: bound.expr - 1 for step, bound in lengths.items()}
+        self.points = {(s.node.id, s.branch): at_capacity(s, self.graph, ends) for s in statements}
+        self.times: dict[tuple[Statement, Expr], Count] = {}
         self.translation = NoTranslation() if in_numbers else Translation(self.graph.derived)
 
     # -- statements ---------------------------------------------------------------------------------------------------
 
+    @functools.cached_property
+    def selections(self) -> set[Statement]:
+        return {place.statement for place in self.places if place.is_selection}
+
+    @functools.cached_property
+    def statements(self) -> dict[Statement, Kernels]:
+        return {place.statement: self._kernels(place.statement, self.selections) for place in self.places}
+
     def cost(self) -> Cost:
-        labels = names(self.graph)
-        selections = {place.statement for place in self.places if place.is_selection}
-        statements = {place.statement: self._kernels(place.statement, selections) for place in self.places}
+        labels, selections, statements = names(self.graph), self.selections, self.statements
         rows = []
         for statement, kernels in statements.items():
             node, branch = statement
@@ -116,10 +149,17 @@ class _Counting:
 
     def _times(self, statement: Statement, is_selection: bool, each: Expr) -> Count:
         """The sum of an expression over the executions of a statement."""
+        if (statement, each) not in self.times:
+            self.times[statement, each] = self._new_times(statement, is_selection, each)
+        return self.times[statement, each]
+
+    def _new_times(self, statement: Statement, is_selection: bool, each: Expr) -> Count:
         node = self.graph[statement[0]]
+        lengths = {step.bound_symbol: bound.expr for step, bound in self.lengths.items()}
         box = Expr.of(1)
         for step in node.domain.steps:
-            box = box * step.bound_expr if step not in self.graph.chosen else box
+            size = self.graph.derived.get(step.bound_symbol, step.bound_expr).substitute(lengths)
+            box = box * size if step not in self.graph.chosen else box
         if not each.steps and (is_selection or (statement[1] is None and node.domain.condition is TRUE)):
             return Count(each * box, 1, not is_selection)
         return summed(self.points[statement], node.domain.steps, each, self.bounds)

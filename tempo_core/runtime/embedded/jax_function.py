@@ -20,6 +20,7 @@ from tempo_core.runtime.lower.one_way import marked
 from tempo_core.runtime.results import Results, trimmed
 from tempo_core.runtime.run_inputs import RunInputs
 from tempo_core.symbolic.condition import TRUE
+from tempo_core.symbolic.expr import Bounds
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -72,9 +73,14 @@ class JaxFunction(Generic[R]):
         seed: int,
         carry: Carry,
         gradients: Gradients,
+        of_call: Callable[[Bounds], JaxFunction[R]],
     ):
-        """`program(inputs, seed, counters)` gives the results by position. Raises ConfigError, ArgumentError and InputError."""
+        """`program(inputs, seed, counters)` gives the results by position; `of_call(bounds)` is the function at the capacities of a call.
+
+        Raises ConfigError, ArgumentError and InputError.
+        """
         check_static(results, inputs.bounds)
+        self._of_call = of_call
         self._inputs, self._results, self._seed, self._chooses = inputs, results, seed, bool(inputs.bounds.limits)
         most, outputs = inputs.bounds.compiled, results.by_name
         forms = {name: Form(each.shape(most), each.type.dtype, each.condition is TRUE) for name, each in outputs.items()}
@@ -134,9 +140,10 @@ class JaxFunction(Generic[R]):
         whole = {**given, **held} if isinstance(given, Mapping) else given
         chosen = of_call(self._inputs, bounds, whole if isinstance(whole, Mapping) else {})
         arrays = _arrays(self._inputs.specs_of(chosen.most), self._inputs.domains, whole)
+        function = self._of_call(chosen.most)
         if self._chooses:
-            arrays = {name: fitted(self._inputs.bounds, name, array) for name, array in arrays.items()}
-        values, seed = self._call(arrays, state.seed, chosen.counters)
+            arrays = {name: fitted(function._inputs.bounds, name, array) for name, array in arrays.items()}
+        values, seed = function._call(arrays, state.seed, chosen.counters)
         values = chosen.formed(self._results, values) if self._chooses else values
         carried = {name: values[self._positions[output]] for output, name in self._carry.items()}
         return JaxState(seed, carried), self._results.together(values)

@@ -244,11 +244,12 @@ def resumed(
     run_of: Callable[[dict[str, Any], int, Mapping[str, int]], Run[R]],
     source: Path | Snapshot,
     given: Mapping[str, Any],
-    origin: Mapping[str, str],
+    origin: Callable[[Mapping[str, int]], Mapping[str, str]],
 ) -> Run[R]:
     """The run that a file or a snapshot holds.
 
-    `run_of(inputs, seed, bounds)` starts one; `given` are the inputs that the caller hands over again.
+    `run_of(inputs, seed, bounds)` starts one; `given` are the inputs that the caller hands over again. `origin(bounds)` is what the state must
+    agree with.
     """
     meta: Any
     if isinstance(source, Snapshot):  # which stays as it is
@@ -256,7 +257,7 @@ def resumed(
     else:
         read = Snapshot.read(source)
         name, meta, arrays = str(source), read.meta, dict(read.arrays)
-    differences = _differences(origin, meta["program"])
+    differences = _differences(origin(meta["bounds"]), meta["program"])
     if differences:
         raise StateError(
             f"{name} is the state of another program: {'; '.join(differences)}",

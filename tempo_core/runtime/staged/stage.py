@@ -463,6 +463,10 @@ class Staged:
         # On a CPU, the parts share the memory of the whole.
         return tuple(map(placed, np.moveaxis(self.backend.to_host(value), axis, 0)))
 
+    def takes_alike(self, other: Staged) -> bool:
+        """Whether fed arrays as these device programs take them are those of other ones."""
+        return self.unrolled.inputs == other.unrolled.inputs and self.spread is None and other.spread is None
+
     def value(self, array: Any) -> Any:
         """A value that a launch fetched, or takes, from the host as it was on the device."""
         return self.backend.to_device(array) if self.spread is None else array

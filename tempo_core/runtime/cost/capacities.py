@@ -1,0 +1,85 @@
+"""The capacities of a run. What a program computes for all points up to a capacity at once, a run of few points needs few of.
+
+A program whose bounds each run chooses is compiled for several capacities, when a run first needs one: the user's, and powers of two below.
+A run takes small ones where the cost model has that for clearly faster. Loops take as long at any capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import jax
+
+from tempo_core import prices
+from tempo_core.runtime.cost.cost import Cost
+from tempo_core.runtime.cost.count import costs_of_runs
+from tempo_core.runtime.cost.kernels import bytes_of
+from tempo_core.runtime.cost.machine import Machine
+from tempo_core.runtime.run_bounds import RunBounds
+from tempo_core.runtime.staged.stage import Staged
+from tempo_core.schedule import Scheduled
+from tempo_core.symbolic.expr import Bounds, Expr, Symbol
+
+
+class Capacities:
+    """The capacities that the runs of a program take."""
+
+    def __init__(self, scheduled: Scheduled, staged: Staged | None, bounds: RunBounds):
+        self.scheduled, self.staged, self.bounds = scheduled, staged, bounds
+        self.steps = dict(zip(bounds.limits, scheduled.graph.chosen, strict=True))
+        self._chosen: dict[tuple[int, ...], Bounds] = {}
+
+    def of_run(self, numbers: Bounds) -> Bounds:
+        """The capacities for a run that chooses these bounds: the same for all that need the same powers of two."""
+        powers = (1 << (numbers[bound] - 1).bit_length() for bound in self.bounds.limits)
+        least = {b: min(n, limit.capacity) for n, (b, limit) in zip(powers, self.bounds.limits.items(), strict=True)}
+        point = tuple(least.values())
+        if point not in self._chosen:
+            self._chosen[point] = self._choose(least)
+        return self._chosen[point]
+
+    def _choose(self, least: Bounds) -> Bounds:
+        """The greatest capacities that take hardly longer than the least, so that few are compiled."""
+        chosen = dict(least)
+        if all(capacity == self.bounds.limits[bound].capacity for bound, capacity in least.items()):
+            return chosen
+        most = prices.LEAST_GAIN_OF_A_CAPACITY * self.seconds(least, least) + prices.LEAST_SECONDS_OF_A_CAPACITY
+        for bound, limit in self.bounds.limits.items():
+
+            def is_fast(capacity: int, bound: Symbol = bound) -> bool:
+                return self.seconds({**chosen, bound: capacity}, least) <= most
+
+            if is_fast(limit.capacity):
+                chosen[bound] = limit.capacity
+            while chosen[bound] < limit.capacity and is_fast(min(2 * chosen[bound], limit.capacity)):
+                chosen[bound] = min(2 * chosen[bound], limit.capacity)
+        return chosen
+
+    def seconds(self, capacities: Bounds, numbers: Bounds) -> float:
+        """How long a run with these bounds takes at some capacities, as the cost model has it."""
+        at = {self.steps[bound].bound_symbol: capacity for bound, capacity in capacities.items()}
+        fed = sum(size.evaluate({**self.scheduled.bounds, **at}) for size in self.fed)
+        machine = Machine.usual(jax.default_backend())
+        return machine.seconds(self.costs({**at, **numbers})) + fed / machine.memory
+
+    def __str__(self) -> str:
+        """The capacities that runs took so far, and why."""
+        lines = ["capacities, by the bounds of runs and the cost model"]
+        for point, chosen in self._chosen.items():
+            least = dict(zip(self.bounds.limits, point, strict=True))
+            names = ", ".join(f"{bound} up to {size}" for bound, size in least.items())
+            sizes = ", ".join(map(str, chosen.values()))
+            lines.append(f"  {names}: at {sizes}, about {1e3 * self.seconds(chosen, least):.3g} ms")
+        return "\n".join(lines) if self._chosen else ""
+
+    @cached_property
+    def costs(self) -> Callable[[Bounds], Cost]:
+        return costs_of_runs(self.scheduled, self.staged, {step: bound for bound, step in self.steps.items()})
+
+    @cached_property
+    def fed(self) -> list[Expr]:
+        """The bytes of each array that is copied into one of the size of its capacity, and read from there."""
+        sizes = [bytes_of(node.outputs[0]) * 2 for node in self.scheduled.graph.inputs()]
+        capacities = {step.bound_symbol for step in self.steps.values()}
+        return [size for size in sizes if not capacities.isdisjoint(size.symbols)]
