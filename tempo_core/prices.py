@@ -50,8 +50,6 @@ def price(value: N, what: str, users: str, measured: str = NOT_MEASURED, gpu: fl
 
 MOST_SHIFTS = price(16, "points of a window that is written out: w slices, which are a part of their reader, in place of a gather of w "
     "elements for each point", "passes/ranges/shift.py, pays_to_convolve")
-LARGEST_OF_A_SCAN = price(512, "elements of a value of which only the last point is read, that a scan computes at all points",
-    "is_small_for_a_scan", "two cores; of 2,000 points a loop keeps one: an iteration takes half a microsecond, a page of fresh memory 2.2")
 MOST_SHIFTED_OPERATIONS = price(320, "operations on the elements of a window that is written out: each slice repeats them, and XLA has "
     "to compile them", "passes/ranges/shift.py")
 POINTS_OF_A_BLOCK = price(32, "points of a block of a running sum of outer products", "passes/ranges/linear_attention.py",
@@ -292,12 +290,6 @@ def copy_weight(op: ops.Op) -> int:
 def pays_to_convolve(width: Expr) -> bool:
     """Whether a sum over windows of this width, with fixed weights, is a convolution."""
     return not width.is_constant or width.constant > MOST_SHIFTS
-
-
-def is_small_for_a_scan(type: TensorType) -> bool:
-    """Whether to compute values at all points, even if only the last one is read."""
-    count = size(type)
-    return count.evaluate(dict.fromkeys(count.symbols, NOMINAL)) <= LARGEST_OF_A_SCAN
 
 
 def pays_to_update(length: Expr, has_several: bool) -> bool:

@@ -17,7 +17,6 @@ from tempo_core.passes.clean.view import View
 from tempo_core.passes.decisions import note
 from tempo_core.passes.keep.update import writes_at_positions
 from tempo_core.passes.ranges.linear_forms import linear_form, shift_of
-from tempo_core.prices import is_small_for_a_scan
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Point, full_range, identity
 from tempo_core.symbolic.expr import Symbol
@@ -84,15 +83,15 @@ def _scan_of(graph: Graph, cycle: Nest, step: Symbol) -> Scan | None:
 def _pays(graph: Graph, scan: Scan, cycle: Nest, loops: set[int]) -> bool:
     """Whether to compute all points of a recurrence at once.
 
-    If nothing reads them but at the end, a loop keeps one value, and a scan all: it does so for large values, and where a loop over the
-    step, in the same direction, gives what each point adds.
+    If only some of them are read, such as the last, a loop keeps one value, and a scan all. So a recurrence joins the loop over the step, in
+    the same direction, that gives what each point adds.
     """
     users = [user for n in cycle.nodes for user in graph.users()[n] if user[0].id not in cycle.nodes]
     ends = (reader.inputs[slot].by_step(graph[reader.inputs[slot].source].domain).get(scan.step) for reader, slot in users)
     if any(at is None or scan.step in at.steps or not isinstance(at, Point) for at in ends):
         return True
     addends = [edge.source for edge in (scan.coefficients, scan.terms) if edge is not None]
-    return is_small_for_a_scan(scan.node.outputs[0]) and loops.isdisjoint(_in_order(graph, addends, scan.step))
+    return loops.isdisjoint(_in_order(graph, addends, scan.step))
 
 
 def _recurrent_branch(merge: Node, cycle: Nest) -> int | None:

@@ -11,8 +11,11 @@ import pytest
 
 import tempo_core as tp
 from benchmarks.hlo import Instruction, parse
+from tempo_core import prices
 from tempo_core.ir import ops
+from tempo_core.passes.keep.update import Update
 from tests import reference
+from tests.core.passes.support import after
 from tests.core.running import assert_all_same
 
 ROWS, STEPS = 400, 12
@@ -116,10 +119,23 @@ def test_other_recurrences_stay(write: Next) -> None:
     assert_all_same(compiled.run(arrays), reference.evaluate(ctx, outputs, bounds, arrays))
 
 
-def test_short_tables_stay() -> None:
-    ctx = tp.Context("t")
-    with ctx as ((t, T),):
-        n = tp.input("n", (), "int32", domain=(t,))
-        counts = tp.recurrence((8,), domain=(t,))
-        counts[0], counts[t + 1] = tp.zeros((8,)), tp.tanh(counts).index_add(n, 1.0)
-    assert not updates(ctx.compile({T: STEPS}, [counts[T - 1]]))
+COUNTS = """\
+steps t<T
+%0 n = Input(name="n", dtype="int32", shape=(T,))() : int32[T] over ()
+%1 = Eval(value=t)() : int32[] over (t)
+%2 at = Gather(axis=0)(%0, %1[t]) : int32[] over (t)
+%3 = Constant(float32[], 1.0)() : float32[] over ()
+%4 = Broadcast(shape=(SIZE,), axes=())(%3) : float32[SIZE] over ()
+%5 counts = Merge(type=float32[SIZE])(%4 if t == 0, %7[t - 1] if t >= 1) : float32[SIZE] over (t)
+%6 = ScatterAdd(axis=0, size=SIZE)(%3, %2[t]) : float32[SIZE] over (t)
+%7 next = Binary(fn="add")(%5[t], %6[t]) : float32[SIZE] over (t)
+%8 = Output(position=0)(%5[T - 1]) over ()
+"""
+
+
+@pytest.mark.parametrize("size", [prices.LEAST_LENGTH_TO_UPDATE - 1, prices.LEAST_LENGTH_TO_UPDATE])
+def test_short_tables_stay(size: int) -> None:
+    graph = after(COUNTS.replace("SIZE", str(size)), Update())
+    (update,) = (node for node in graph if node.name == "next")
+    assert (update.op == ops.Update("add", 0)) == (size == prices.LEAST_LENGTH_TO_UPDATE)
+    assert [graph[edge.source].name for edge in update.inputs][:1] == ["counts"]
