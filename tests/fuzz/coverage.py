@@ -12,7 +12,7 @@ from tests.fuzz.generator import forms, indices, recurrences, results
 from tests.fuzz.generator.ops import MODULES, OPTIMIZERS
 
 # Ops that only passes create; no program of a user has them.
-_BY_PASSES = (ops.Dataflow,)
+_BY_PASSES = (ops.Dataflow, ops.Update)
 
 
 def expected() -> list[str]:
