@@ -205,7 +205,8 @@ class Generator:
             )
         self.form = Weights(str(weights["head.weight"].dtype), "embedding.weight" not in weights)
         self._weights = weights
-        self._options = options
+        # Programs of other capacities are compiled here, where prompts and caches ask for them.
+        self._options = {**options, "disable": (*options.get("disable", ()), "capacities")}
         self._decoders: dict[Features, Decoder] = {}
         self._programs: dict[tuple[int, int, int, Features], tp.Program[dict[str, np.ndarray]]] = {}
         self._talking: dict[Features, tuple[Decoder, dict[tuple[int, int], tp.Program[dict[str, np.ndarray]]]]] = {}
@@ -378,7 +379,7 @@ class Generator:
         bounds = {**lengths, decoder.rows: rows, decoder.layers: self.config.num_hidden_layers}
         options = dict(self._options)
         if keeps_loop:
-            options["disable"] = (*options.get("disable", ()), "vectorize(t)")
+            options["disable"] = (*options["disable"], "vectorize(t)")
         program = decoder.context.compile(bounds, decoder.outputs, tp.Config(**options))
         return program.bind(self._weights) if bind else program
 

@@ -68,9 +68,13 @@ def registers(
 ) -> Registers:
     """The values that the iterations of a loop hand to the next ones. Stores that are `split` into several arrays are left out.
 
-    Merges of a single value that is `live` (needed after the loop) are left out too, if the loop may not run at all, or several take it
-    over. The loop carries that value anyway, and a merge would carry a copy of it.
+    Merges of a single value that is `live` (needed after the loop) are left out too: the loop carries that value anyway, and a merge
+    would carry a copy of it. But a value that the loop updates in place would be copied by a selection. There the merge carries the value,
+    if the loop surely runs, and only one merge takes it over.
     """
+    updated = {
+        (edge.source, edge.output) for leaf in leaves(loop.body) if isinstance(leaf, Execute) for edge in _updated(leaf, graph)
+    }
     runs = loop.start.is_constant and loop.stop.is_constant and loop.start.constant < loop.stop.constant
     kept: dict[Key, int] = {}
     children: list[Item] = []
@@ -81,7 +85,8 @@ def registers(
         reads = {key for merge in moves for key in liveness.reads(merge)}
         writes = {key for merge in moves for key in liveness.of(merge).writes}
         singles = [key for merge in moves for key in liveness.reads(merge) if key in live and not liveness.is_store(key)]
-        twice = singles and not (runs and len(set(singles)) == len(singles) and kept.keys().isdisjoint(singles))
+        is_kept = runs and writes & updated and len(set(singles)) == len(singles) and kept.keys().isdisjoint(singles)
+        twice = singles and not is_kept
         if moves and not twice and not (reads | writes) & (written | set(split)) and not reads & writes:
             kept |= {key: len(merges) + n for n, merge in enumerate(moves) for key in liveness.reads(merge) if key in singles}
             children += moves
@@ -110,6 +115,12 @@ def registers(
                 read.add(key)
     readers = {operand: key for operand, key in readers.items() if key not in read}
     return Registers(body, {key: places[key] for key in readers.values()}, readers, tuple(merges), of_last, kept)
+
+
+def _updated(execute: Execute, graph: Graph) -> list[Edge]:
+    """What a statement updates in place."""
+    node = graph[execute.node]
+    return [node.operands(execute.branch)[position] for position in node.op.updated]
 
 
 def _merges_after_first(item: Item, loop: Loop) -> list[Execute]:
