@@ -58,8 +58,10 @@ _EARLIER: ContextVar[Mapping[int, Reads] | None] = ContextVar("reads by statemen
 def after(reads: Mapping[int, Reads]) -> Iterator[None]:
     """Inside, a statement is traced that updates operands, by position, which other statements of the iteration read before."""
     token = _EARLIER.set(reads)
-    yield
-    _EARLIER.reset(token)
+    try:
+        yield
+    finally:
+        _EARLIER.reset(token)
 
 
 class Updates:
