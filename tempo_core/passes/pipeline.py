@@ -84,10 +84,10 @@ def pipeline(
         *tiling,
         *([Strip(fixed, but=tuple(name for name, _ in tiles))] if fixed else []),
         *([Checkpoint(tuple(checkpoints)), Simplify()] if checkpoints else []),
+        Update(),
         Trim(),
         *capacity,
         Recompute(),
-        Update(),
         Fuse(),
     ]
     loops = ("shift", "split", "compact") if "vectorize" in disabled else ()  # in a loop, a window is a slice

@@ -20,7 +20,7 @@ from tempo_core.ir.graph import Graph
 from tempo_core.prices import MOST_DIVISIONS_FOR_ISL, copy_weight
 from tempo_core.schedule.constraints import Statement
 from tempo_core.schedule.lifetimes import Lifetimes
-from tempo_core.schedule.loop_parts import begun, cut, rotated
+from tempo_core.schedule.loop_parts import Cuts, begun, cut, rotated
 from tempo_core.schedule.memory import with_deallocs
 from tempo_core.schedule.polyhedral import Schedule
 from tempo_core.schedule.storage import Storage
@@ -71,11 +71,12 @@ def build_program(
     def weigh(item: Item) -> int:
         return sum(copy_weight(graph[leaf.node].op) for leaf in leaves(item) if isinstance(leaf, Execute))
 
-    root = cut(root, limits, weigh)
+    updated = frozenset(node.inputs[position].source for node in graph for position in node.op.updated)
+    root = cut(root, limits, Cuts(weigh, updated))
     root = simplified(tightened(root, limits), limits)  # after a cut, the whole body of a loop may stand under one condition
     root = begun(root)
     if values:
-        root = tightened(cut(root, limits, weigh, values), limits)
+        root = tightened(cut(root, limits, Cuts(weigh, updated, values)), limits)
         root = simplified(inside_limits(root, limits), limits)
     if storage is not None:
         root = _batched(root)

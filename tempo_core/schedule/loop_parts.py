@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tempo_core.prices import LEAST_SHARE_TO_CUT_AT_VALUE, MOST_PEELED, MOST_WEIGHT_TO_PEEL, SHORTEST_PEELED
 from tempo_core.schedule.tidy import Limits, conditions_of, decided, extent, inside_limits, limited, resolved, simplified, without
@@ -14,34 +14,46 @@ from tempo_core.symbolic.condition import TRUE, Bool, Comparison, at_least_zero,
 from tempo_core.symbolic.expr import Expr, Maximum, Minimum, Symbol, maximum, minimum
 
 
-def cut(item: Item, limits: Limits, weigh: Callable[[Item], int] | None = None, values: frozenset[Symbol] = frozenset()) -> Item:
+@dataclass(frozen=True)
+class Cuts:
+    """What cuts of loops cost and are worth: the weight of a copy; and the nodes whose values are updated in place.
+
+    `values` are symbols that a run has numbers for before the item runs: a condition may change at a place in their terms.
+    """
+
+    weigh: Callable[[Item], int]
+    updated: frozenset[int] = frozenset()
+    values: frozenset[Symbol] = frozenset()
+
+
+def cut(item: Item, limits: Limits, cuts: Cuts | None = None) -> Item:
     """The item with loops cut where a condition on their counter changes, unless it guards only branches and deallocs.
 
-    If a body is cheap to copy, its first or last iterations are also cut off where a tensor takes another of its branches in them.
-    `weigh` gives what a copy costs. `values` are symbols that a run has numbers for before the item runs: a condition may change at a
-    place in their terms.
+    If a body is cheap to copy, its first or last iterations are also cut off where a tensor takes another of its branches in them; however
+    dear it is, if that tensor is updated in place, because under a condition all of it is copied.
     """
     if not isinstance(item, Loop):
-        item = changed(item, lambda part: cut(part, limits, weigh, values))
+        item = changed(item, lambda part: cut(part, limits, cuts))
         return simplified(item, limits) if isinstance(item, Block) else item
-    places = _places(item, limits, weigh)
+    places = _places(item, limits, cuts)
     if places:
         edges = [item.start, *map(Expr.of, places), item.stop]
         pieces: list[Item] = [Loop(item.counter, a, b, 1, item.body) for a, b in itertools.pairwise(edges)]
     else:
-        pieces = [inside_limits(piece, limits) for piece in _cut_at_value(item, limits, weigh, values)]
+        pieces = [inside_limits(piece, limits) for piece in _cut_at_value(item, limits, cuts)]
     if not pieces:
-        return changed(item, lambda part: cut(part, limited(item, limits), weigh, values))
-    return simplified(Block(tuple(cut(simplified(piece, limits), limits, weigh, values) for piece in pieces)), limits)
+        return changed(item, lambda part: cut(part, limited(item, limits), cuts))
+    return simplified(Block(tuple(cut(simplified(piece, limits), limits, cuts) for piece in pieces)), limits)
 
 
-def _cut_at_value(loop: Loop, limits: Limits, weigh: Callable[[Item], int] | None, values: frozenset[Symbol]) -> list[Item]:
-    """The two parts of a loop, cut at a place in terms of `values` at which a condition changes.
+def _cut_at_value(loop: Loop, limits: Limits, cuts: Cuts | None) -> list[Item]:
+    """The two parts of a loop, cut at a place in terms of values of the run at which a condition changes.
 
     The body is copied for a part: so much of it stands under the condition, or something is computed under it at one end of the loop.
     """
-    if loop.step != 1 or weigh is None or not values:
+    if loop.step != 1 or cuts is None or not cuts.values:
         return []
+    weigh, values = cuts.weigh, cuts.values
     guards: Counter[Comparison] = Counter()  # with the weight of what they guard
     for inner in walk(loop.body):
         if isinstance(inner, If):
@@ -66,14 +78,13 @@ def _is_near_an_end(place: Expr, loop: Loop) -> bool:
     return any(each.is_constant and 0 < each.constant <= MOST_PEELED for each in (place - loop.start, loop.stop - place))
 
 
-def _places(loop: Loop, limits: Limits, weigh: Callable[[Item], int] | None) -> list[int]:
+def _places(loop: Loop, limits: Limits, cuts: Cuts | None) -> list[int]:
     """The values of a loop's counter at which it is cut. If only limits of its end are known, these come before any end."""
     ends = extent(loop.stop, limits)
     if loop.step != 1 or not loop.start.is_constant or ends is None:
         return []
     longest = replace(loop, stop=Expr.of(ends[1]))
-    is_cheap = weigh is not None and weigh(loop.body) <= MOST_WEIGHT_TO_PEEL
-    places = _cuts(longest, limits) | (_ends_of_branches(longest) if is_cheap else set())
+    places = _cuts(longest, limits) | (_ends_of_branches(longest, cuts) if cuts is not None else set())
     last = longest.stop.constant - 1 if loop.stop.is_constant else ends[0]
     return sorted(place for place in places if loop.start.constant < place <= last)
 
@@ -94,15 +105,16 @@ def _cuts(loop: Loop, limits: Limits) -> set[int]:
     return values.union(*(_near_ends(loop, comparison) for comparison in _choices(loop.body)))
 
 
-def _ends_of_branches(loop: Loop) -> set[int]:
+def _ends_of_branches(loop: Loop, cuts: Cuts) -> set[int]:
     """The values of a loop's counter near its limits at which a tensor changes from one of its branches to another."""
     if loop.stop.constant - loop.start.constant < SHORTEST_PEELED or any(isinstance(inner, Loop) for inner in walk(loop.body)):
         return set()
     branches = {(leaf.node, leaf.branch) for leaf in leaves(loop.body) if isinstance(leaf, Execute)}
-    count = Counter(node for node, _ in branches)
+    count, is_cheap = Counter(node for node, _ in branches), cuts.weigh(loop.body) <= MOST_WEIGHT_TO_PEEL
     values: set[int] = set()
     for inner in walk(loop.body):
-        if isinstance(inner, If) and any(isinstance(leaf, Execute) and count[leaf.node] > 1 for leaf in leaves(inner)):
+        chosen = {leaf.node for leaf in leaves(inner) if isinstance(leaf, Execute)} if isinstance(inner, If) else set()
+        if isinstance(inner, If) and (chosen & cuts.updated or (is_cheap and any(count[node] > 1 for node in chosen))):
             values = values.union(*(_near_ends(loop, comparison) for comparison in comparisons_of(inner.condition)))
     return values
 

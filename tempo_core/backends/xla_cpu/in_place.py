@@ -45,6 +45,8 @@ class Reads:
 
     def before(self, operands: Sequence[Array]) -> list[Array]:
         """Operands of an update, once all reads are done."""
+        if not self.tokens:
+            return list(operands)
         done = self.count
         for token in self.tokens:
             done = jnp.minimum(done, token)
@@ -81,7 +83,7 @@ class Updates:
     def operands(self, slot: int, values: list[Array]) -> list[Array]:
         """The operands of an update, after the reads of the value in `slot`."""
         each = self._reads.get(slot)
-        return values if each is None or not each.tokens else [values[0], *each.before(values[1:])]
+        return values if each is None else [values[0], *each.before(values[1:])]
 
 
 @functools.lru_cache(maxsize=1024)

@@ -36,7 +36,7 @@ def equal_branches(view: View) -> Edge | None:
 
 
 def sum_of_parts(view: View) -> Edge | None:
-    """Two contributions of one value, each at its own points and zero elsewhere, are a single selection."""
+    """Two contributions, each at its own points and zero elsewhere, are a single selection."""
     domain = view.node.domain
     merges = [view.graph[view.edge(slot).source] for slot in range(2)]
     if not all(isinstance(merge.op, ops.Merge) and len(merge.inputs) == 2 for merge in merges):
@@ -46,9 +46,7 @@ def sum_of_parts(view: View) -> Edge | None:
     (first, zero), (second, other_zero) = (merge.inputs for merge in merges)
     if any(zero.condition is not TRUE or view.number_of(zero) != 0 for zero in (zero, other_zero)):
         return None
-    order = (first, second) if _are_equal(first, second, first.condition) else (second, first)
-    if not _are_equal(*order, order[0].condition):
-        return None
+    order = (second, first) if _are_equal(second, first, second.condition) else (first, second)
     try:
         apart = never(domain, first.condition & second.condition)
     except NonAffineError:

@@ -320,7 +320,7 @@ RULES: tuple[Rule, ...] = (
     Rule("sum-of-merges", ops.Binary, "merge(a if c, 0) + merge(b if c, 0) -> merge(a + b if c, 0)", _sum_of_merges, fn=("add",), up_to=SIGN_OF_ZERO),
     Rule("add-zero", ops.Binary, "x + 0 -> x", _without(1, 0), fn=("add",), up_to=SIGN_OF_ZERO),
     Rule("zero-add", ops.Binary, "0 + x -> x", _without(0, 0), fn=("add",), up_to=SIGN_OF_ZERO),
-    Rule("sum-of-parts", ops.Binary, "(x[0] if t == 0 else 0) + (x[t] if t > 0 else 0) -> x", masks.sum_of_parts, fn=("add",), up_to=SIGN_OF_ZERO),
+    Rule("sum-of-parts", ops.Binary, "(x if t == 0 else 0) + (y if t > 0 else 0) -> x if t == 0 else y", masks.sum_of_parts, fn=("add",), up_to=SIGN_OF_ZERO),
     Rule("mul-one", ops.Binary, "x * 1 -> x", _without(1, 1), fn=("mul",)),
     Rule("one-mul", ops.Binary, "1 * x -> x", _without(0, 1), fn=("mul",)),
     Rule("pow-one", ops.Binary, "x ** 1 -> x", _without(1, 1), fn=("pow",)),

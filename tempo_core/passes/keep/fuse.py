@@ -296,6 +296,8 @@ class _Island:
 
     def _body(self, outputs: Iterable[tuple[int, int]]) -> Dataflowed:
         """The nodes as instructions on slots: first the operands, then the results of each node."""
+        if any(isinstance(self.graph[n].op, ops.Update) for n in self.members):
+            self.members = self._updates_late()
         types = [self.graph.edge_type(e) for e in self.edges]
         place: dict[tuple[int, int], int] = {}  # (node, output) -> slot
         instructions = []
@@ -315,6 +317,18 @@ class _Island:
         results = tuple(place[key] for key in outputs)
         origins = origins if any(map(any, origins)) else ()
         return Dataflowed(tuple(types[: len(self.edges)]), tuple(instructions), results, tuple(types), origins, lines)
+
+    def _updates_late(self) -> list[int]:
+        """The nodes, sources first, where an update comes after all that do not wait for it: they may read what it writes into."""
+        waits = {n: {e.source for slot, e in enumerate(self.graph[n].inputs) if self._is_inner(n, slot, e)} for n in self.members}
+        order: list[int] = []
+        while waits:
+            ready = [n for n, sources in waits.items() if sources.isdisjoint(waits)]
+            early = [n for n in ready if not isinstance(self.graph[n].op, ops.Update)]
+            order += early or ready[:1]
+            for n in early or ready[:1]:
+                del waits[n]
+        return order
 
     def _name(self, outputs: Iterable[tuple[int, int]]) -> str:
         computed = [n for n in self.members if n in self.exact and n not in self.joined.cheap]

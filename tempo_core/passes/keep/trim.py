@@ -25,7 +25,8 @@ class Trim(Pass):
 
     In `x[t + 1] = f(x)`, f(x) is needed up to T - 2. (An end that is a number of points before that counts as T - 2 too.) If f(x) is not
     computed at the last point, the last iteration runs a part of the body, which is compiled a second time. So f(x) is only trimmed
-    if little other work is needed at the last point. It is not trimmed if a run finds out the end of the step.
+    if little other work is needed at the last point, or if it is an update: the value before it would be copied in each iteration, as
+    the last one needs it. It is not trimmed if a run finds out the end of the step.
 
     Rewrite: `y[t] = g(x[t]); x[t + 1] = f(y[t], u[t + 1])` -> the same with `y` over `t where t <= T - 2`
     """
@@ -97,7 +98,7 @@ def _before_last(graph: Graph, step: Symbol, intervals: Mapping[int, Interval]) 
             # What begins at the second point runs in a rotated loop, without a copy (`schedule/loop_parts.py`).
             left += copy_weight(node.op)
     if 4 * left > sum(copy_weight(graph[n].op) for n in unneeded):
-        return {}
+        unneeded = {n for n in unneeded if isinstance(graph[n].op, ops.Update)}
     return dict.fromkeys((n for n in unneeded if not _moves_on(graph, graph[n], step, unneeded)), before_last)
 
 

@@ -11,12 +11,13 @@ from tempo_core.ir.builder import Builder, literal
 from tempo_core.ir.dependence import Nest, ancestors, cycle_sign, cycles, reached
 from tempo_core.ir.graph import Edge, Graph, Node, constant_number, is_identity
 from tempo_core.ir.types import is_float
+from tempo_core.ir.writes import chain
 from tempo_core.passes.base import operand_domains, read_at
 from tempo_core.passes.clean.masks import equal_branches
 from tempo_core.passes.clean.view import View
 from tempo_core.passes.decisions import note
-from tempo_core.passes.keep.update import writes_at_positions
 from tempo_core.passes.ranges.linear_forms import linear_form, shift_of
+from tempo_core.prices import pays_to_update
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Point, full_range, identity
 from tempo_core.symbolic.expr import Symbol
@@ -75,7 +76,7 @@ def _scan_of(graph: Graph, cycle: Nest, step: Symbol) -> Scan | None:
     if merge.domain.condition is not TRUE or step not in merge.domain:
         return None
     branch = _recurrent_branch(merge, cycle)
-    if branch is None or writes_at_positions(graph, merge.inputs[branch]):
+    if branch is None or chain(graph, merge.inputs[branch], pays_to_update):
         return None
     return _scan(graph, merge, step, branch, cycle)
 

@@ -20,6 +20,11 @@ from tests.core.running import assert_all_same
 
 ROWS, STEPS = 400, 12
 
+
+def rows(at: tp.Tensor) -> tp.Tensor:
+    return at.one_hot(ROWS).expand_dims(1)
+
+
 Next = Callable[[tp.Tensor, tp.Tensor, tp.Tensor], tp.Tensor]  # of a table, a position and a value
 
 WRITES: dict[str, Next] = {
@@ -27,10 +32,18 @@ WRITES: dict[str, Next] = {
     "mask, other way round": lambda table, at, x: tp.where((at == tp.arange(ROWS)).expand_dims(1), x, table),
     "mask and condition": lambda table, at, x: tp.where(((x.sum() > 0) & (tp.arange(ROWS) == at)).expand_dims(1), x, table),
     "mask, a value for each place": lambda table, at, x: tp.where((tp.arange(ROWS) == at).expand_dims(1), table * 2.0 + x, table),
+    "one-hot products": lambda table, at, x: (1.0 - rows(at)) * table + rows(at) * x,
+    "one-hot of a cell": lambda table, at, x: table + (x.sum() * rows(at)) * (tp.arange(2) == 1).astype("float32"),
+    "one-hot, taken away": lambda table, at, x: table - 0.5 * (rows(at) * x),
+    "zeroed": lambda table, at, x: (1.0 - rows(at)) * table,
+    "masked addend": lambda table, at, x: table + tp.where((tp.arange(ROWS) == at).expand_dims(1), x, 0.0),
     "scatter": lambda table, at, x: table.scatter(at, x),
     "scatter of several": lambda table, at, x: table.scatter(tp.stack([at, at * 2 % ROWS, at]), tp.stack([x, x * 2.0, x * 3.0])),
     "index_add": lambda table, at, x: table.index_add(at, x),
     "index_add of several": lambda table, at, x: table.index_add(tp.stack([at, at + 1, at]), tp.stack([x, x * 2.0, x * 3.0])),
+    "a multiple of several": lambda table, at, x: (
+        table - 0.5 * tp.zeros((ROWS, 2)).index_add(tp.stack([at, at + 1, at]), tp.stack([x, x * 2.0, x * 3.0]))
+    ),
     "one after the other": lambda table, at, x: table.index_add(at, x).scatter(at + 1, table.index(0, at) * 0.5),
     "some outside": lambda table, at, x: table.scatter(at - ROWS // 2, x),
 }
@@ -74,7 +87,9 @@ def test_writes_at_positions_of_data_are_updates(name: str, options: dict[str, A
     assert_all_same(compiled.run(arrays), reference.evaluate(ctx, outputs, bounds, arrays))
 
 
-@pytest.mark.parametrize("name", ["mask", "scatter", "index_add", "index_add of several", "one after the other"])
+@pytest.mark.parametrize(
+    "name", ["mask", "one-hot products", "scatter", "index_add", "index_add of several", "one after the other"]
+)
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="other compilers place copies in other ways")
 def test_updates_are_in_place(name: str) -> None:
     *_, compiled = program(WRITES[name])
@@ -109,7 +124,9 @@ def test_what_is_read_by_other_statements_is_read_before() -> None:
     [
         lambda table, at, x: tp.where((tp.arange(ROWS) == at).expand_dims(1), x, table * 0.5),  # all elements change
         lambda table, at, x: tp.where((tp.arange(ROWS) <= at).expand_dims(1), x, table),  # many positions
-        lambda table, at, x: table + tp.where((tp.arange(ROWS) == at).expand_dims(1), x, 0.0),
+        lambda table, at, x: table + tp.where((tp.arange(ROWS) == at).expand_dims(1), x, 0.5),
+        lambda table, at, x: table * rows(at) + x,
+        lambda table, at, x: table - tp.tanh(0.5 + tp.zeros((ROWS, 2)).index_add(tp.stack([at, at]), tp.stack([x, x]))),
         lambda table, at, x: tp.tanh(table.scatter(at, x)),
     ],
 )
@@ -139,3 +156,21 @@ def test_short_tables_stay(size: int) -> None:
     (update,) = (node for node in graph if node.name == "next")
     assert (update.op == ops.Update("add", 0)) == (size == prices.LEAST_LENGTH_TO_UPDATE)
     assert [graph[edge.source].name for edge in update.inputs][:1] == ["counts"]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sums_of_which_one_element_is_not_zero_are_reads(axis: int) -> None:
+    shape = (ROWS, 2) if axis == 0 else (2, ROWS)
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x, p = tp.input("x", shape, domain=(t,)), tp.input("p", (), "int32", domain=(t,))
+        total = tp.recurrence((2,), domain=(t,))
+        row = (p.one_hot(ROWS).expand_dims(1 - axis) * tp.sin(x + total.expand_dims(axis))).sum(axis)
+        tp.carry(total, tp.zeros((2,)), total * 0.5 + row)
+    places = np.array([3, -1, ROWS, ROWS - 1, 0], np.int32)  # outside: zeros
+    arrays = {"x": np.random.default_rng(0).normal(size=(5, *shape)).astype("float32"), "p": places}
+    compiled = ctx.compile({T: 5}, [total[0:T]])
+    parts = [part for node in compiled.graph for part in node.op.parts]
+    assert any(isinstance(part, ops.Gather) for part in parts)
+    assert not any(isinstance(part, ops.Reduce) for part in parts)
+    assert_all_same(compiled.run(arrays), reference.evaluate(ctx, [total[0:T]], {T: 5}, arrays))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tempo_core.schedule.loop_parts import begun, cut, rotated
+from tempo_core.schedule.loop_parts import Cuts, begun, cut, rotated
 from tempo_core.schedule.tidy import resolved, simplified
 from tempo_core.schedule.tree import Block, Execute, If, Item, Loop, walk
 from tempo_core.symbolic.condition import TRUE, Bool
@@ -164,7 +164,9 @@ def test_other_loops_do_not_begin_earlier(item: Item):
 def test_a_loop_from_a_chosen_place_has_its_first_iterations_cut_off(first: int, left: list[str]):
     """A loop that goes back from the end of a run: the first iterations compute less."""
     item = Loop(t, -END.expr, Expr.of(1), 1, Block((TAKE, MORE, guarded(t.expr + END.expr >= first, NEXT))))
-    changed = cut(item, {END: (0, 8)}, lambda body: sum(isinstance(part, Execute) for part in walk(body)), frozenset({END}))
+    changed = cut(
+        item, {END: (0, 8)}, Cuts(lambda body: sum(isinstance(part, Execute) for part in walk(body)), values=frozenset({END}))
+    )
     for last in range(9):
         assert executed(changed, {END: last}) == executed(item, {END: last})
     assert loops(changed) == left and len(conditions(changed)) == (first == 3)
@@ -182,9 +184,16 @@ FIRST = Execute(2, 0, (t.expr,))
     ids=["first", "last"],
 )
 def test_a_cheap_body_is_copied_where_a_tensor_takes_another_branch(item: Loop, left: list[str]):
-    changed = same(item, cut(item, {}, lambda body: 0))
+    changed = same(item, cut(item, {}, Cuts(lambda body: 0)))
     assert loops(changed) == left and conditions(changed) == []
     assert loops(cut(item, {})) == ["t in 0:9"]  # the body is dear
+
+
+def test_a_dear_body_is_copied_where_a_tensor_that_is_updated_in_place_takes_another_branch():
+    item = over_t(guarded(t.expr >= 1, TAKE), NEXT)
+    dear = lambda body: 10_000  # noqa: E731
+    assert loops(same(item, cut(item, {}, Cuts(dear)))) == ["t in 0:9"]
+    assert loops(same(item, cut(item, {}, Cuts(dear, frozenset({TAKE.node}))))) == ["t in 1:9"]
 
 
 def test_bodies_that_are_not_copied():
@@ -194,4 +203,4 @@ def test_bodies_that_are_not_copied():
         over_t(guarded(t.expr == 4, FIRST), guarded(t.expr != 4, TAKE), NEXT),  # far from both ends
         over_t(guarded(t.expr == 1, FIRST), guarded(t.expr >= 2, TAKE), over_n(0, 5, RUN)),  # another loop
     ):
-        assert len(loops(same(item, cut(item, {}, lambda body: 0)))) == len(loops(item))
+        assert len(loops(same(item, cut(item, {}, Cuts(lambda body: 0))))) == len(loops(item))
