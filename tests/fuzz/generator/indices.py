@@ -24,6 +24,7 @@ POINTS: dict[str, Callable[[At], tuple[str, ...]]] = {
     "identity": lambda a: (a.s,),
     "past, clamped": lambda a: (f"tp.max({a.s} - {a.k}, 0)",),
     "future, clamped": lambda a: (f"tp.min({a.s} + {a.k}, {a.T} - 1)",),
+    "far": lambda a: (f"tp.max({a.s} - {a.T} // 2, 0)", f"tp.min({a.s} + {a.T} // 2, {a.T} - 1)", f"tp.max({a.s} - 9, 0)"),
     "constant": lambda a: ("0", f"{a.T} - 1", f"{a.T} // 2", f"tp.min({a.k}, {a.T} - 1)"),
     "reversed": lambda a: (f"{a.T} - 1 - {a.s}",),
     "modulo": lambda a: (f"{a.s} % {a.w}", f"tp.min(({a.s} + {a.k}) % {a.w}, {a.T} - 1)"),

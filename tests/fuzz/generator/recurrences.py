@@ -246,12 +246,17 @@ def table(d: Drawing) -> None:
     d.mark("recurrence: written at positions of data")
     mask = d.choices.pick(("tp.arange({size}) == {at}", "(tp.arange({size}) == {at}) & ({value}.sum() > 0)"))
     mask = mask.format(size=size, at=f"{name}_at", value=value)
+    one_hot = f"{name}_at.one_hot({size}).reshape({size}, *[1] * {rank})"
     update = d.choices.pick((
         f"tp.where(({mask}).reshape({size}, *[1] * {rank}), {value}, {name})",
         f"{name}.scatter({name}_at, {value})",
         f"{name}.index_add({name}_at, {value} * 0.1)",
         f"{name}.index_add(tp.stack([{name}_at, {name}_at + 1]), {value} * 0.1)",
         f"{name}.index_add({name}_at, {value} * 0.1).scatter({name}_at + 1, {name}.index(0, {name}_at) * 0.5)",
+        f"{name} + ({one_hot}) * {value} * 0.1",
+        f"(1.0 - ({one_hot})) * {name} + ({one_hot}) * {value}",
+        f"{name} - 0.1 * tp.zeros({whole}).index_add(tp.stack([{name}_at, {name}_at + 1]), {value})",
+        f"({name} - 0.1 * (({one_hot}) * ({name} + {value})).sum(0)).scatter({name}_at, {value})",
     ))  # fmt: skip
     first, after = (", ".join((*domain[:-1], point)) for point in ("0", f"{domain[-1]} + 1"))
     lines = [
