@@ -45,6 +45,10 @@ class InputSpec:
         """The shape of all values in one array."""
         return self.bounds + self.shape
 
+    @functools.cached_property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        return np.dtype(numpy_dtype(self.dtype))
+
     def __str__(self) -> str:
         over = ", ".join(f"{step} < {bound}" for step, bound in zip(self.steps, self.bounds, strict=True))
         return f"{self.name}: {self.each}{f' over {over}' if over else ''}{', streamed' if self.streamed else ''}"
@@ -340,6 +344,9 @@ def checked_inputs(specs: Mapping[str, InputSpec], ignored: Iterable[str], input
         if name not in inputs:
             raise spec.error("is missing", f"give an array of shape {spec.whole}: inputs={{{name!r}: array}}")
         value = inputs[name]
+        if isinstance(value, jax.Array) and not spec.streamed and value.shape == spec.whole and value.dtype == spec.numpy_dtype:
+            arrays[name] = value  # as below, in a tenth of the time
+            continue
         pointwise = not (is_array(value) or (spec.in_parts and has_slices(value)))
         if pointwise and not _gives_values(value):
             raise spec.error(

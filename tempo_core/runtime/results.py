@@ -135,7 +135,9 @@ class Results:
 
     def arrays_for(self, out: Mapping[str, Any], bounds: Bounds) -> dict[int, Array]:
         """The arrays for some results, by position. Raises ArgumentError for one that does not fit."""
-        arrays = {}
+        arrays: dict[int, Array] = {}
+        if not out:
+            return arrays
         positions = {name: position for position, name in enumerate(self.by_name)}
         for name, array in out.items():
             if name not in positions:

@@ -8,7 +8,7 @@ an update waits for these numbers, XLA does not see through.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -23,6 +23,7 @@ from tempo_core.prices import LARGEST_READ_OF_AN_UPDATE
 from tempo_core.symbolic.expr import StepValues
 
 Token = Any  # the counter of a loop, once a read is done
+Results = tuple[Array, ...]
 
 
 class Reads:
@@ -67,17 +68,28 @@ def after(reads: Mapping[int, Reads]) -> Iterator[None]:
 
 
 class Updates:
-    """The updates of an island, and the reads of what they update, by the slot of the value."""
+    """The updates of an island, and its reads of what it updates, or what is updated later, by the slot of the value."""
 
     def __init__(self, body: ops.Dataflowed, env: StepValues):
-        self._to_move, earlier = _to_move(body), _EARLIER.get() or {}
-        self._reads = {slot: each for slot in self._to_move if (each := earlier.get(slot) or reads(env)) is not None}
+        earlier, updated = _EARLIER.get() or {}, _beside(body)
+        every = frozenset(range(len(body.instructions)))
+        self._beside = {slot: updated.get(slot, every) for slot in updated.keys() | earlier.keys()}
+        self._reads = {slot: each for slot in self._beside if (each := earlier.get(slot) or reads(env)) is not None}
+        self._large = {
+            slot: {slot} for slot in self._reads
+        }  # the value, and what is nearly as large: what reads that, reads the value
 
-    def results(self, number: int, slots: Sequence[Any], results: tuple[Array, ...]) -> tuple[Array, ...]:
+    def results(
+        self, number: int, sources: Sequence[int], targets: Sequence[int], slots: Sequence[Any], results: Results
+    ) -> Results:
         """The results of an instruction, where they read what is updated later."""
         for slot, each in self._reads.items():
-            if number in self._to_move[slot]:
-                results = tuple(each.of(slots[slot], results))
+            if number in self._beside[slot] and not self._large[slot].isdisjoint(sources):
+                read = each.of(slots[slot], results)
+                self._large[slot] |= {
+                    target for target, before, after in zip(targets, results, read, strict=True) if before is after
+                }
+                results = tuple(read)
         return results
 
     def operands(self, slot: int, values: list[Array]) -> list[Array]:
@@ -87,29 +99,23 @@ class Updates:
 
 
 @functools.lru_cache(maxsize=1024)
-def _to_move(body: ops.Dataflowed) -> dict[int, set[int]]:
-    """For each slot that an update takes: the instructions that read it for more than the update."""
+def _beside(body: ops.Dataflowed) -> dict[int, frozenset[int]]:
+    """For each slot that an update takes: the instructions that are needed for more than the update."""
     makers = {target: number for number, (_, _, targets) in enumerate(body.instructions) for target in targets}
 
-    def needed(slots: Iterable[int], but: int) -> set[int]:
-        """The instructions that give these slots, without what only one of them needs."""
+    def needed(but: int) -> frozenset[int]:
+        """The instructions that give the results, without what only one of them needs."""
         found: set[int] = set()
-        waiting = [makers[slot] for slot in slots if slot in makers]
+        waiting = [makers[slot] for slot in body.results if slot in makers]
         while waiting:
             number = waiting.pop()
             if number not in found and number != but:
                 found.add(number)
                 waiting += [makers[slot] for slot in body.instructions[number][1] if slot in makers]
-        return found
+        return frozenset(found)
 
-    moves = {}
-    for number, (op, operands, _) in enumerate(body.instructions):
-        if not isinstance(op, ops.Update):
-            continue
-        slot = operands[0]
-        beside = needed(body.results, number)
-        moves[slot] = {n for n, (_, sources, _) in enumerate(body.instructions) if slot in sources and n in beside}
-    return moves
+    instructions = enumerate(body.instructions)
+    return {sources[0]: needed(number) for number, (op, sources, _) in instructions if isinstance(op, ops.Update)}
 
 
 def _size(x: Array | Parts) -> int:

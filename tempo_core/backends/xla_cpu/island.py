@@ -53,7 +53,7 @@ class _Island:
             for slot, result in self.picked.results(targets[0], self.slots, self.producers).items():
                 self.slots[slot] = result
             return
-        results = self.updates.results(number, self.slots, self._results(op, sources))
+        results = self.updates.results(number, sources, targets, self.slots, self._results(op, sources))
         for target, result in zip(targets, results, strict=True):
             self.slots[target] = result
         self.producers[targets[0]] = (op, tuple(sources))

@@ -17,7 +17,7 @@ from tempo_core.backends.products import dot, shares_of
 from tempo_core.backends.scopes import loop_scope, statement_scope
 from tempo_core.backends.xla_cpu.in_place import Reads, after, reads
 from tempo_core.ir.graph import Edge, Graph, Key, Node
-from tempo_core.ir.ops import Dot, End, Merge, Output, Update
+from tempo_core.ir.ops import Dataflow, Dot, End, Merge, Output, Update
 from tempo_core.runtime.lower import padding
 from tempo_core.runtime.lower.one_way import marked
 from tempo_core.runtime.lower.placement import Placement, Stores, maximum, minimum
@@ -335,7 +335,7 @@ class Lowering(Placement):
             operands = [operands[0], *read[0].before(operands[1:])]
         with after(read):
             results = self._results(node, operands, env, frame.seed)
-        for position in read.keys() - node.op.updated:
+        for position in read.keys() - node.op.updated if not isinstance(node.op, Dataflow) else ():  # an island has them inside
             results = tuple(read[position].of(operands[position], results))
         if FLAG in stores and is_move:
             seen = traced_flag(results)
