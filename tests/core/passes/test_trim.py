@@ -56,6 +56,25 @@ def test_a_step_is_left_alone_where_most_is_needed_to_the_end():
     assert conditions(after(text, Trim())) == conditions(after(text))
 
 
+def test_an_update_ends_before_the_last_point_whatever_else_is_needed_there():
+    """Else each iteration would copy the value into which it writes."""
+    text = """\
+steps t<T
+%0 x = Input(name="x", dtype="float32", shape=(T,))() : float32[T] over ()
+%1 zeros = Input(name="zeros", dtype="float32", shape=(9,))() : float32[9] over ()
+%2 at = Eval(value=t)() : int32[] over (t)
+%3 table = Merge(type=float32[9])(%1 if t == 0, %7[t - 1] if t >= 1) : float32[9] over (t)
+%4 value = Gather(axis=0)(%0, %2[t]) : float32[] over (t)
+%5 read = Gather(axis=0)(%3[t], %2[t]) : float32[] over (t)
+%6 new = Binary(fn="add")(%4[t], %5[t]) : float32[] over (t)
+%7 next = WRITE : float32[9] over (t)
+%8 = Output(position=0)(%6[0:T]) over ()
+"""
+    update, other = 'Update(fn="set", axis=0)(%3[t], %6[t], %2[t])', 'Unary(fn="tanh")(%3[t])'
+    assert conditions(after(text.replace("WRITE", update), Trim()))["next"] == "T >= t + 2"
+    assert conditions(after(text.replace("WRITE", other), Trim()))["next"] == "true"
+
+
 def test_nothing_is_trimmed_where_everything_is_a_result():
     read = "".join(f"%{n + 6} = Output(position={n - 3})(%{n}[0:T]) over ()\n" for n in (4, 5, 6))
     text = with_start(LOOP + read).replace(" where T >= t + 2", "").replace("value=t + 1", "value=t")
