@@ -1,4 +1,4 @@
-"""The ledger: what ten programs cost, without a clock. A test fails if a figure rises.
+"""The ledger: what fifteen programs cost, without a clock. A test fails if a figure rises.
 
 python -m benchmarks.ledger                  figures of all programs, and which of them have risen or fallen
 python -m benchmarks.ledger --show NAME      why: the program, its costs, and the HLO operations of each loop

@@ -40,6 +40,7 @@ class Progress:
         self.inputs: Mapping[str, Any] = {**arrays, **fed.bound}
         self.streams: Mapping[str, Feed] = fed.streams
         self.seed = np.uint32(seed & 0xFFFFFFFF)
+        self.seed_argument = staged.seed_argument(self.seed)
         self.stores = staged.new_stores()
         into = {key: array for position, key in staged.launches.whole if (array := (out or {}).get(position)) is not None}
         self.held = {key: staged.host_store(key, fed, into.get(key)) for key in staged.hosted}
@@ -133,7 +134,7 @@ class Host:
                 [values[slot][output] for slot, outputs in puts for output in outputs],
                 [run.inputs[name] for name in inputs],
                 [int32(at[counter]) for counter in counters],
-                run.seed,
+                run.seed_argument,
             )
             if compiled is None:
                 compiled = staged.compile(segment, arguments)

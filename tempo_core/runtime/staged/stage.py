@@ -116,6 +116,7 @@ class Staged:
         self.items, self.segments = self.launches.items, self.launches.segments
         self.kept, self.store_keys = self.launches.kept, self.launches.store_keys
         self._zeros: Callable[[], list[Any]] | None = None
+        self._seed: tuple[np.uint32, Any] | None = None  # that of the last run, as the device programs take it
 
     def _moves(self, segment: Segment, walked: Walked) -> dict[Key, Moves]:
         """What the launches of a segment touch of stores on the host."""
@@ -462,6 +463,15 @@ class Staged:
             return placed(value) if is_lasting or self.spread is not None else value
         # On a CPU, the parts share the memory of the whole.
         return tuple(map(placed, np.moveaxis(self.backend.to_host(value), axis, 0)))
+
+    def seed_argument(self, seed: np.uint32) -> Any:
+        """A seed as the device programs take it. A number from the host would go to the device at each launch."""
+        if self.spread is not None:
+            return seed
+        last = self._seed  # other threads may run the program with other seeds
+        if last is None or last[0] != seed:
+            self._seed = last = seed, jax.device_put(seed)
+        return last[1]
 
     def takes_alike(self, other: Staged) -> bool:
         """Whether fed arrays as these device programs take them are those of other ones."""
