@@ -158,7 +158,7 @@ def _classic(name: str) -> None:
 
 for _name in (
     "stack machine",
-    "word vectors, gradients of tables",
+    "Q table, by one-hot product",
     "average of products",
     "attention, a chosen length",
     "weather on a ring",
