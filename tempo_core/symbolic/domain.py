@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.expr import Expr, FloorDivide, IntoExpr, Maximum, Minimum, Modulo, Symbol
@@ -113,6 +114,29 @@ def identity(domain: Domain) -> tuple[Point, ...]:
 def is_own_point(index: Index, step: Symbol) -> bool:
     """Whether an index of `step` is the reader's own point."""
     return isinstance(index, Point) and index.expr.single_atom == step
+
+
+class Ring(NamedTuple):
+    """The positions `(t + shift) % size + start` of the points of a step t."""
+
+    shift: Expr
+    size: Expr
+    start: Expr
+
+
+def ring_of(at: Expr, step: Symbol) -> Ring | None:
+    """A position that goes around a ring as a step goes on.
+
+    >>> t = Symbol("t", "T")
+    >>> ring_of((t.expr + 1) % 5 + 2, t)
+    Ring(shift=1, size=5, start=2)
+    """
+    moving = [atom for atom in at.atoms if isinstance(atom, Modulo) and step in Expr.of_atom(atom).symbols]
+    if len(moving) != 1:
+        return None
+    (turn,) = moving
+    ring = Ring(turn.numerator - step.expr, turn.denominator, at - Expr.of_atom(turn))
+    return None if ring.shift.steps or ring.size.steps or step in ring.start.symbols else ring
 
 
 def full_range(step: Symbol) -> Range:

@@ -231,6 +231,21 @@ def spatial_indices_by_steps(i: Any, I: Any, t: Any, T: Any, x: tp.Tensor, w: tp
 
 
 @temporal
+def rings(i: Any, I: Any, t: Any, T: Any, x: tp.Tensor, w: tp.Tensor) -> tp.Tensor:
+    """Reads that go around all points, around some of them, and around those of another step."""
+    y = tp.sin(x)
+    return (y[i, (t + 1) % 4] * y * w + y[i, (t - 1) % 3 + 1] + w[t % 2] * y[(i + 1) % 2, (t + 2) % 4]).sum()
+
+
+@temporal
+def a_recurrence_around_a_ring(i: Any, I: Any, t: Any, T: Any, x: tp.Tensor, w: tp.Tensor) -> tp.Tensor:
+    u = tp.recurrence((2,), domain=(i, t))
+    u[0, t] = x[0, t]
+    u[i, t] = u[i - 1, t] * w + tp.sin(u[i - 1, (t - 1) % 4] * u[i - 1, (t + 1) % 4])
+    return tp.square(u).sum()
+
+
+@temporal
 def random_weights(i: Any, I: Any, t: Any, T: Any, x: tp.Tensor, w: tp.Tensor) -> tp.Tensor:
     return (tp.square(x) * tp.random.normal((2,), domain=(i, t)) * w)[i, 0:T].sum()
 
@@ -418,6 +433,40 @@ def test_a_point_and_a_range_that_move_with_one_step() -> None:
         array = np.random.default_rng(0).normal(size=(*sizes, 2))
         with ctx:
             assert_gradients(ctx, loss, [x], {I: sizes[0], T: sizes[1]}, {"x": array})
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (3, 3), (5, 4)])
+def test_the_gradient_of_a_box_whose_border_stays(sizes: tuple[int, int]) -> None:
+    """The readers of a point are those of its box that are inside of the border."""
+    ctx = tp.Context("k", "i", "j")
+    with ctx as ((k, K), (i, I), (j, J)):
+        x = tp.input("x", domain=(i, j))
+        u = tp.recurrence((), domain=(k, i, j))
+        u[0, i, j] = x
+        u[k, 0, j] = u[k - 1, 0, j]
+        u[k, I - 1, j] = u[k - 1, I - 1, j]
+        u[k, i, 0] = u[k - 1, i, 0]
+        u[k, i, J - 1] = u[k - 1, i, J - 1]
+        u[k, i, j] = u[k - 1, i - 1 : i + 2, j - 1 : j + 2].mean((0, 1))
+        loss, bounds = (u[K - 1, i, j] ** 2)[0:I, 0:J].sum(), {K: 3, I: sizes[0], J: sizes[1]}
+        assert_gradients(ctx, loss, [x], bounds, {"x": normal(*sizes, seed=5)})
+        program = ctx.compile(bounds, tp.grad(loss, [x]))
+    assert "Gather(axis=2" not in program.text("sdg"), "sums of shifted slices, without all boxes at once"
+
+
+@pytest.mark.parametrize("points", [5, 7, 12])
+def test_gradients_around_a_ring_are_those_of_fewer_or_more_points(points: int) -> None:
+    """The ring has 5 points, whatever the bound; all is computed for all points at once, without indices."""
+    ctx = tp.Context("k", "i")
+    with ctx as ((k, K), (i, I)):
+        x = tp.input("x", domain=(i,))
+        u = tp.recurrence((), domain=(k, i))
+        u[0, i] = x
+        u[k, i] = u[k - 1, (i - 2) % 5] * u[k - 1, (i + 1) % 5] + 0.5 * u[k - 1, i]
+        loss, bounds = (u[K - 1, i] ** 2)[0:I].sum(), {K: 3, I: points}
+        assert_gradients(ctx, loss, [x], bounds, {"x": normal(points, seed=6)})
+        program = ctx.compile(bounds, tp.grad(loss, [x]))
+    assert "for i" not in program.text() and "Gather(axis=0)" not in program.text("sdg")
 
 
 def test_a_branch_whose_readers_have_many_limits() -> None:

@@ -19,6 +19,7 @@ from tempo_core.frontend.autodiff.contributions import as_cases, overflows, sums
 from tempo_core.frontend.autodiff.gradients import gradient_of
 from tempo_core.frontend.autodiff.range_reductions import lifted
 from tempo_core.frontend.autodiff.reader_sums import ReaderSum, at_all_points, fit_shape
+from tempo_core.frontend.autodiff.ring_gradients import ring_read
 from tempo_core.frontend.autodiff.slopes import NoGradient, Zero
 from tempo_core.frontend.autodiff.window_gradients import scattered_read
 from tempo_core.frontend.base import BaseTensor
@@ -357,6 +358,11 @@ class _Reverse:
         """Sum the contributions of all reader points to a source point, and add the sum to the source's gradient."""
         source = self.graph[edge.source]
         domain = Domain(reader.domain.steps, reader.domain.condition & branch)
+        ring = ring_read(edge, source.domain, domain)
+        if ring is not None and (ring.is_carried or not self._is_on_cycle_through(reader, edge)):
+            turned = ring.turned(at_all_points(contribution, domain), self.graph.order)
+            self._bring_back(replace(reader, domain=turned.domain), ring.straight(edge), turned, TRUE, TRUE)
+            return
         exact, inverses = True, tuple[Inverse, ...]()
         try:
             inverses = (invert(domain, edge.index, source.domain),)

@@ -90,7 +90,9 @@ class Lifting:
         if isinstance(op, ops.Argmax) or index.steps != {step}:
             return None
         window, block = window_of(index, step), block_of(index, step)
-        if window is not None and (gamma is None or window.first >= 0):  # a window that is cut in front begins later
+        if window is not None and (
+            gamma is None or (window.first >= 0 and window.low == 0)
+        ):  # a window that is cut in front begins later
             return take(point, of_windows(whole, fn, x, axis, window, gamma), axis, step, step.expr)
         bounded = bounded_window_of(index, step)
         if bounded is not None and gamma is None:

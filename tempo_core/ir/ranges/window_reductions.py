@@ -1,6 +1,6 @@
 """Reductions of windows that move with a step, at all its points at once, and of blocks.
 
-A window has the points `t + first, ..., t + first + width - 1` of a range, as far as they exist.
+A window has the points `t + first, ..., t + first + width - 1` of a range, as far as they exist and lie between two limits.
 """
 
 from __future__ import annotations
@@ -19,35 +19,49 @@ from tempo_core.symbolic.proof import extreme, provably_nonnegative
 
 @dataclass(frozen=True)
 class Window:
-    """The points `t + first, ..., t + first + width - 1` that are inside of the step's bounds."""
+    """The points `t + first, ..., t + first + width - 1` that are at least `low` and less than `high`.
+
+    A window that is not cut, `t - 1:t + 2`, has all these points wherever it is read.
+    """
 
     first: int
     width: int
+    low: Expr
+    high: Expr
+    is_cut: bool
 
 
 def window_of(index: Range, step: Symbol) -> Window | None:
-    """The window of a range such as `t:min(t + w, T)`, `max(t - w + 1, 0):t + 1` or `t - 1:t + 2`; None for other ranges."""
-    first, end = _distance(index.start, step), _distance(index.stop, step)
+    """The window of a range such as `t:min(t + w, T)`, `max(t - w + 1, 1):t + 1` or `t - 1:t + 2`; None for other ranges."""
+    first, low = _distance(index.start, step, Maximum, Expr.of(0))
+    end, high = _distance(index.stop, step, Minimum, step.bound_expr)
     if not first.is_constant or not end.is_constant or end.constant <= first.constant:
         return None
-    return Window(first.constant, end.constant - first.constant)
+    if low.steps or high.steps or not provably_nonnegative(low) or not provably_nonnegative(step.bound_expr - high):
+        return None
+    is_cut = isinstance(index.start.single_atom, Maximum) or isinstance(index.stop.single_atom, Minimum)
+    return Window(first.constant, end.constant - first.constant, low, high, is_cut)
 
 
 def bounded_window_of(index: Range, step: Symbol) -> tuple[Expr, Expr] | None:
     """First point and width of a window such as `t:min(t + W, T)`, with bounds such as W; None if it varies or may be empty."""
-    first, end = _distance(index.start, step), _distance(index.stop, step)
-    if first.steps or end.steps or not provably_nonnegative(end - first - 1):
+    (first, low), (end, high) = (
+        _distance(index.start, step, Maximum, Expr.of(0)),
+        _distance(index.stop, step, Minimum, step.bound_expr),
+    )
+    if low != 0 or high != step.bound_expr or first.steps or end.steps or not provably_nonnegative(end - first - 1):
         return None
     return first, end - first
 
 
-def _distance(expression: Expr, step: Symbol) -> Expr:
-    """The distance c of `t + c`, perhaps cut at 0 and at the step's bound: `max(t + c, 0)`. It has steps if there is no such distance."""
-    for kind, limit in ((Minimum, step.bound_expr), (Maximum, Expr.of(0))):
-        atom = expression.single_atom
-        if isinstance(atom, kind) and len(atom.args) == 2 and limit in atom.args:
-            (expression,) = [a for a in atom.args if a != limit]
-    return expression - step.expr
+def _distance(expression: Expr, step: Symbol, kind: type[Minimum] | type[Maximum], limit: Expr) -> tuple[Expr, Expr]:
+    """The distance c of `t + c`, perhaps cut at a limit: `max(t + c, 0)`; and the limit. The distance has steps if there is none."""
+    atom = expression.single_atom
+    if isinstance(atom, kind) and len(atom.args) == 2:
+        moving = [argument for argument in atom.args if step in argument.symbols]
+        if len(moving) == 1:
+            (limit,), (expression,) = [a for a in atom.args if a not in moving], moving
+    return expression - step.expr, limit
 
 
 def of_windows(build: Builder, fn: str, x: Edge, axis: int, window: Window, gamma: float | None = None) -> Edge:
@@ -55,20 +69,35 @@ def of_windows(build: Builder, fn: str, x: Edge, axis: int, window: Window, gamm
 
     With `gamma`, the sum of `gamma**k * x[t + k]`. Position t of the result has the window of t.
     """
+    if not window.is_cut:
+        return _of_whole_windows(build, fn, x, axis, window, gamma)
+    size, high = build.type(x).shape[axis], extreme([window.low, window.high], 1)
+    before, after = window.low + max(-window.first, 0), size - high + max(window.first + window.width - 1, 0)
+    inner = x if window.low == 0 and high == size else build.add(ops.Slice(axis, window.low, high), x)
+    ends = [_neutral(build, fn, x, axis, count) for count in (before, after)]
+    padded = build.add(ops.Concat(axis), *ends[:1] * bool(before != 0), inner, *ends[1:] * bool(after != 0))
+    total = _by_doubling(build, fn, padded, axis, window.width, gamma)
+    return _cut(build, total, axis, Expr.of(max(window.first, 0)), size)
+
+
+def _of_whole_windows(build: Builder, fn: str, x: Edge, axis: int, window: Window, gamma: float | None) -> Edge:
+    """The reduction of each window that lies inside of the step. Windows that do not are not needed: zeros stand for them."""
     size = build.type(x).shape[axis]
-    before, after = max(-window.first, 0), max(window.first + window.width - 1, 0)
-    ends = [_neutral(build, fn, x, axis, Expr.of(count)) for count in (before, after)]
-    doubled = build.add(ops.Concat(axis), *ends[:1] * (before > 0), x, *ends[1:] * (after > 0))
-    power = 1  # doubled[t] reduces k in 0 .. power - 1
-    total: Edge | None = None
-    covered = 0  # total[t] reduces k in 0 .. covered - 1
-    while True:
-        if window.width & power:
+    count = extreme([size - window.width + 1, Expr.of(0)], 1)
+    total = _cut(build, _by_doubling(build, fn, x, axis, window.width, gamma), axis, Expr.of(0), count)
+    return build.add(ops.Pad(axis, Expr.of(-window.first), size - count + window.first), total)
+
+
+def _by_doubling(build: Builder, fn: str, x: Edge, axis: int, width: int, gamma: float | None) -> Edge:
+    """The reduction of the `width` elements from each position on, as far as there are so many."""
+    doubled, total, power, covered = x, None, 1, 0
+    while True:  # doubled[t] reduces k in 0 .. power - 1, and total[t] k in 0 .. covered - 1
+        if width & power:
             total = doubled if total is None else _together(build, fn, total, doubled, axis, covered, gamma)
             covered += power
-        if covered == window.width:
+        if covered == width:
             assert total is not None
-            return _cut(build, total, axis, Expr.of(max(window.first, 0)), size)
+            return total
         doubled = _together(build, fn, doubled, doubled, axis, power, gamma)
         power *= 2
 
@@ -93,7 +122,7 @@ def of_bounded_windows(build: Builder, fn: str, x: Edge, axis: int, first: Expr,
 
 def _together(build: Builder, fn: str, left: Edge, right: Edge, axis: int, shift: int, gamma: float | None) -> Edge:
     """`left[t]` and `right[t + shift]` together, at the positions that have both."""
-    size = build.type(right).shape[axis] - shift
+    size = extreme([build.type(right).shape[axis] - shift, Expr.of(0)], 1)
     moved = _cut(build, right, axis, Expr.of(shift), size)
     if gamma is not None:
         moved = build.add(ops.Binary("mul"), moved, spread(build, moved, gamma**shift))

@@ -13,7 +13,8 @@ from tempo_core.ir.graph import Edge
 from tempo_core.passes.base import is_identity, read_at
 from tempo_core.passes.clean.view import View
 from tempo_core.symbolic.condition import TRUE, Bool
-from tempo_core.symbolic.expr import IntoExpr, Symbol
+from tempo_core.symbolic.domain import Index, Point
+from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 from tempo_core.symbolic.isl.relation import never, uncovered
 
 
@@ -35,23 +36,46 @@ def equal_branches(view: View) -> Edge | None:
     return None
 
 
+def own_points(view: View) -> Edge | None:
+    """Branches that keep a value at several places, `x[0] if t == 0, x[T - 1] if t == T - 1`, read it at the reader's point.
+
+    At all points at once, that is a selection of elements where they are.
+    """
+    edges = view.node.inputs
+    moved = [replace(edge, index=_at_reader(view, edge)) for edge in edges]
+    values = [replace(edge, condition=TRUE) for edge in moved]
+    kept = [m if values.count(v) > 1 else edge for edge, m, v in zip(edges, moved, values, strict=True)]
+    return None if kept == list(edges) else view.build.add(view.op, *kept)
+
+
 def sum_of_parts(view: View) -> Edge | None:
-    """Two contributions, each at its own points and zero elsewhere, are a single selection."""
+    """Two contributions, each at its own points and zero elsewhere, are a single selection. So are more of one value."""
     domain = view.node.domain
     merges = [view.graph[view.edge(slot).source] for slot in range(2)]
-    if not all(isinstance(merge.op, ops.Merge) and len(merge.inputs) == 2 for merge in merges):
+    if not all(isinstance(m.op, ops.Merge) and is_identity(view.edge(k), m, domain) for k, m in enumerate(merges)):
         return None
-    if not all(is_identity(view.edge(slot), merges[slot], domain) for slot in range(2)):
+    (*first, zero), (*second, other_zero) = (merge.inputs for merge in merges)
+    if any(edge.condition is not TRUE or view.number_of(edge) != 0 for edge in (zero, other_zero)):
         return None
-    (first, zero), (second, other_zero) = (merge.inputs for merge in merges)
-    if any(zero.condition is not TRUE or view.number_of(zero) != 0 for zero in (zero, other_zero)):
+    values = {replace(edge, index=_at_reader(view, edge), condition=TRUE) for edge in (*first, *second)}
+    if len(values) > 1 and len(first) + len(second) > 2:
         return None
-    order = (second, first) if _are_equal(second, first, second.condition) else (first, second)
+    is_later = all(_are_equal(b, a, b.condition) for a, b in itertools.product(first, second))
     try:
-        apart = never(domain, first.condition & second.condition)
+        apart = all(never(domain, a.condition & b.condition) for a, b in itertools.product(first, second))
     except NonAffineError:
         return None
-    return view.build.add(merges[0].op, *order, zero) if apart else None
+    parts = (*second, *first) if is_later else (*first, *second)
+    return view.build.add(merges[0].op, *parts, zero) if apart else None
+
+
+def _at_reader(view: View, edge: Edge) -> tuple[Index, ...]:
+    """A branch's index in the reader's steps, where its condition fixes them: `x[0]` under `t == 0` is `x[t]`."""
+    values = _fixed(edge.condition)
+    steps = view.graph[edge.source].domain.steps
+    return tuple(
+        Point(s.expr) if s in values and i == Point(Expr.of(values[s])) else i for s, i in zip(steps, edge.index, strict=True)
+    )
 
 
 def _are_equal(edge: Edge, other: Edge, condition: Bool) -> bool:

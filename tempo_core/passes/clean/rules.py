@@ -239,6 +239,31 @@ def _slice_of_permuted(view: View, first: ops.Permute, inner: Edge) -> Edge:
     return view.build.add(first, view.build.add(replace(view.op, axis=first.order[view.op.axis]), inner))
 
 
+def _of_permuted(view: View) -> Edge | None:
+    """An op of operands with their axes in one other order: the order is changed after it, where it may meet another one."""
+    slots, op = range(len(view.node.inputs)), view.op
+    orders = {each.order for each in map(view.operand, slots) if isinstance(each, ops.Permute)}
+    if len(orders) != 1:
+        return None
+    (order,) = orders
+    operands = [_before(view, slot, order) for slot in slots]
+    present = [edge for edge in operands if edge is not None]
+    if len(present) < len(operands):
+        return None
+    moved = replace(op, axis=order[op.axis]) if isinstance(op, (ops.Concat, ops.Pad)) else op
+    return view.build.add(ops.Permute(order), view.build.add(moved, *present))
+
+
+def _before(view: View, slot: int, order: tuple[int, ...]) -> Edge | None:
+    """An operand before a change of the order of its axes, if it is changed so, or repeats what can be repeated along other axes."""
+    op, inner = view.operand(slot), view.inner(slot)
+    if not isinstance(op, ops.Broadcast) or inner is None:
+        return inner if isinstance(op, ops.Permute) else None
+    axes = tuple(order[axis] for axis in op.axes)
+    sizes = tuple(op.shape[k] for k in sorted(range(len(order)), key=order.__getitem__))
+    return view.build.add(ops.Broadcast(sizes, axes), inner) if axes == tuple(sorted(axes)) else None
+
+
 def _slice_of_dot_batch(view: View) -> Edge | None:
     """Some of a batch of products, if nothing else needs the others: the products of some of the operands."""
     dot, op = view.operand(), view.op
@@ -313,8 +338,10 @@ RULES: tuple[Rule, ...] = (
     Rule("identity", ops.Identity, "identity(x) -> x", _operand),
     Rule("merge-of-one", ops.Merge, "merge(x if true, ...) -> x", _only_branch),
     Rule("merge-of-equals", ops.Merge, "merge(x[0] if t == 0, x[t]) -> x", masks.equal_branches),
+    Rule("merge-at-own-points", ops.Merge, "merge(x[0] if t == 0, x[t] if t == 2, y) -> merge(x[t] if t == 0, x[t] if t == 2, y)", masks.own_points),
     Rule("eval-number", ops.Eval, "eval(3) -> 3", _eval_number),
     # -- arithmetic ---------------------------------------------------------------------------------------------------
+    Rule("binary-of-permuted", ops.Binary, "permute(x) + permute(y) -> permute(x + y)", _of_permuted),
     Rule("fold-mul", ops.Binary, "2 * 3 -> 6", _fold_numbers, fn=("mul",)),
     Rule("fold-div", ops.Binary, "3 / 2 -> 1.5", _fold_numbers, fn=("div",)),
     Rule("sum-of-merges", ops.Binary, "merge(a if c, 0) + merge(b if c, 0) -> merge(a + b if c, 0)", _sum_of_merges, fn=("add",), up_to=SIGN_OF_ZERO),
@@ -342,6 +369,8 @@ RULES: tuple[Rule, ...] = (
     Rule("broadcast-broadcast", ops.Broadcast, "broadcast(broadcast(x, s), r) -> broadcast(x, r)", _of(ops.Broadcast, _broadcast_broadcast)),
     Rule("whole-slice", ops.Slice, "x[0:n] -> x", _operand_if(_whole_slice)),
     Rule("slice-of-permuted", ops.Slice, "permute(x)[a:b] -> permute(x[a:b])", _of(ops.Permute, _slice_of_permuted)),
+    Rule("pad-of-permuted", ops.Pad, "pad(permute(x)) -> permute(pad(x))", _of_permuted),
+    Rule("concat-of-permuted", ops.Concat, "concat(permute(x), permute(y)) -> permute(concat(x, y))", _of_permuted),
     Rule("slice-of-dot-batch", ops.Slice, "dot(a, b; batch k)[i:j] -> dot(a[i:j], b[i:j]; batch k)", _slice_of_dot_batch, up_to=ROUNDING),
     Rule("gather-of-repeated", ops.Gather, "x[k, i[k]] -> permute(x[..., i]), where x or i is repeated along k", gathers.gather_of_repeated),
     Rule("gather-shifted", ops.Gather, "x[c + 0, c + 1, ..., c + n - 1] -> x[c:c + n]", _gather_shifted),

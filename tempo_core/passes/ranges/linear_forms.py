@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, literal
-from tempo_core.ir.graph import Edge, Graph, Node, constant_number, is_identity
+from tempo_core.ir.graph import Edge, Graph, Node, constant_number
 from tempo_core.symbolic.domain import Point, identity
 from tempo_core.symbolic.expr import Symbol
 
@@ -45,7 +45,8 @@ def linear_form(
         if edge.source not in depends:
             return None, None if constant_number(graph, edge.source) == 0 else edge
         source = graph[edge.source]
-        return of_node(source) if is_identity(edge, source, reader.domain) else None
+        is_own = reader.domain.steps == source.domain.steps and edge.is_own_point(source.domain)
+        return of_node(source) if is_own else None
 
     def of_node(node: Node) -> Linear | None:
         op = node.op

@@ -300,6 +300,23 @@ def slice_of_permuted(make: Make) -> Edge:
     return part(make, make.add(ops.Permute(order), make.moved(make.input(shape))), axis, shape[order[axis]])
 
 
+def of_permuted(op: Callable[[Make, int], ops.Op], count: int = 2) -> Draw:
+    """An op of values with their axes in one other order. In place of one of several, there may be a value that is repeated along axes."""
+
+    def draw(make: Make) -> Edge:
+        shape = make.sizes(make.draw(st.integers(1, 3)))
+        order = tuple(make.draw(st.permutations(range(len(shape)))))
+        operands = [make.moved(make.add(ops.Permute(order), make.moved(make.input(shape)))) for _ in range(count)]
+        if count > 1 and make.draw(st.booleans()):
+            turned, axis = tuple(shape[k] for k in order), make.axis(shape)
+            axes = (axis,) if make.draw(st.booleans()) else ()
+            each = make.moved(make.input(tuple(turned[a] for a in axes)))
+            operands[0] = make.moved(make.add(ops.Broadcast(turned, axes), each))
+        return make.add(op(make, len(shape)), *make.draw(st.permutations(operands)))
+
+    return draw
+
+
 def slice_of_dot_batch(make: Make) -> Edge:
     batch, n, contracted = make.sizes(1)[0], make.sizes(1), make.draw(st.booleans())
     k = (Expr.of(2),) if contracted else ()
@@ -320,6 +337,17 @@ def equal_branches(make: Make) -> Edge:
     always, between = make.draw(st.booleans()), [make.input(shape, domain=(I,))] if make.draw(st.booleans()) else []
     others = [replace(edge, condition=I.expr >= 1) for edge in between]
     return make.add(ops.Merge(TensorType(make.dtype, shape)), *others, first, replace(later, condition=TRUE) if always else later)
+
+
+def own_points(make: Make) -> Edge:
+    """A value that stays at the first and the last point of t, or at the first points of both steps, and another one elsewhere."""
+    shape = make.sizes()
+    value, other = make.moved(make.input(shape, domain=(I, t))), make.input(shape, domain=(I, t))
+    last = t.bound_expr - 1
+    value = replace(value, index=tuple(Point(s.expr) for s in (I, t)))
+    places = make.draw(st.permutations([(t, Expr.of(0)), (t, last), (I, Expr.of(0))]))
+    kept = [replace(value.substitute({step: at}), condition=equal(step.expr, at)) for step, at in places[:2]]
+    return make.add(ops.Merge(TensorType(make.dtype, shape)), *kept, other)
 
 
 def sum_of_parts(make: Make) -> Edge:
@@ -373,6 +401,7 @@ GENERATORS: dict[str, Generator] = {
     "identity": Generator(identity),
     "merge-of-one": Generator(only_branch),
     "merge-of-equals": Generator(equal_branches),
+    "merge-at-own-points": Generator(own_points),
     "eval-number": Generator(eval_number),
     "fold-mul": Generator(folded("mul"), FOLDED),
     "fold-div": Generator(folded("div"), tuple(d for d in FLOATS if d in FOLDED)),
@@ -400,6 +429,13 @@ GENERATORS: dict[str, Generator] = {
     "whole-slice": Generator(whole_slice),
     "sum-of-scatter-batch": Generator(sum_of_scatter_batch, NUMBERS),
     "slice-of-permuted": Generator(slice_of_permuted),
+    "pad-of-permuted": Generator(
+        of_permuted(lambda make, rank: ops.Pad(make.draw(st.integers(0, rank - 1)), Expr.of(1), t.bound_expr), 1)
+    ),
+    "concat-of-permuted": Generator(of_permuted(lambda make, rank: ops.Concat(make.draw(st.integers(0, rank - 1))))),
+    "binary-of-permuted": Generator(
+        of_permuted(lambda make, rank: ops.Binary(make.draw(st.sampled_from(["minimum", "maximum"]))))
+    ),
     "slice-of-dot-batch": Generator(slice_of_dot_batch, NUMBERS),
     "gather-shifted": Generator(gather_shifted),
     "gather-of-where": Generator(gather_of_where),

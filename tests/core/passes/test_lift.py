@@ -7,7 +7,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.compiler import with_outputs
-from tempo_core.ir.ops import Argmax, CumMax, CumSum, DiscountedSum, LinearScan, Merge, Reduce
+from tempo_core.ir.ops import Argmax, CumMax, CumSum, DiscountedSum, LinearScan, Merge, Pad, Reduce
 from tempo_core.passes.clean.simplify import Simplify
 from tempo_core.passes.ranges.lift import Lift
 from tests import reference
@@ -127,6 +127,40 @@ STREAMED = """\
 def test_a_window_of_what_a_loop_makes_is_reduced_as_the_loop_goes():
     assert ops_of(after(HEAD + STREAMED.format(read="t:min(t + 2, T)") + TAIL, Lift()), Reduce)
     assert not ops_of(after(HEAD + STREAMED.format(read="0:t + 1") + TAIL, Lift()), Reduce)
+
+
+INSIDE = """\
+%9 = Reduce(fn="max", axes=(0,))(%4[i, {read}]) : float32[] over (i, t){where}
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "where", "results", "pads"),
+    [
+        ("t - 1:t + 2", " where (T >= t + 2) & (t >= 1)", "1:T - 1", True),
+        ("max(t - 2, 1):min(t + 2, T - 1)", " where T >= 3", "0:T", False),
+    ],
+)
+def test_windows_that_are_not_cut_or_are_cut_within_the_step(read: str, where: str, results: str, pads: bool):
+    """Windows inside of the step need no points around it, and those between other limits none outside of these."""
+    tail = TAIL.replace("0:T", results)
+    text = HEAD + INSIDE.format(read=read, where=where) + tail
+    graph = check(lambda *_: None, "", text, Lift(), Simplify(), bounds={"I": 2, "T": 5})
+    assert not ops_of(graph, Reduce) and bool(ops_of(graph, Pad)) == pads
+
+
+def test_a_recurrence_with_coefficients_of_another_steps_points():
+    """`c` over i is read at t: where I is smaller than T, those points do not exist, and neither does the value."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        c, x = tp.input("c", domain=(i,)), tp.input("x", domain=(i, t))
+        h = tp.recurrence((), domain=(i, t))
+        h[i, 0] = x[i, 0] / c[0]
+        h[i, t] = (x + 0.5 * h[i, t - 1]) / c[t]
+    program = ctx.compile({I: 4, T: 4}, [h])
+    assert "LinearScan" in program.text("sdg")
+    inputs = {"c": np.linspace(1, 2, 4, dtype="float32"), "x": np.ones((4, 4), "float32")}
+    assert_all_same(program.run(inputs), reference.evaluate(ctx, [h], {I: 4, T: 4}, inputs), 1e-5)
 
 
 IN_A_LOOP = """\

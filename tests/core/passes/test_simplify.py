@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tempo_core.ir.graph_text import to_text
-from tempo_core.ir.ops import Binary, Dot, Identity, Reduce
+from tempo_core.ir.ops import Binary, Dot, Identity, Merge, Reduce
 from tempo_core.passes.clean.simplify import Simplify
 from tests.core.passes.support import Golden, after, check, ops_of
 
@@ -31,6 +31,25 @@ def test_simplify(golden: Golden):
     graph = check(golden, "simplify", NEEDLESS, Simplify())
     assert not ops_of(graph, Binary)
     assert [op.axes for op in ops_of(graph, Reduce)] == [(0, 1)]
+
+
+ENDS = """\
+steps t<T
+%0 x = Input(name="x", dtype="float32", shape=(T,))() : float32[T] over ()
+%1 = Eval(value=t)() : int32[] over (t)
+%2 = Gather(axis=0)(%0, %1[t]) : float32[] over (t)
+%3 = Constant(float32[], 0.0)() : float32[] over ()
+%4 = Merge(type=float32[])(%2[0] if t == 0, %3) : float32[] over (t)
+%5 = Merge(type=float32[])(%2[T - 1] if (T >= 2) & (t + 1 == T), %3) : float32[] over (t)
+%6 = Binary(fn="add")(%4[t], %5[t]) : float32[] over (t)
+%7 = Output(position=0)(%6[0:T]) over ()
+"""
+
+
+def test_contributions_at_both_ends_are_one_selection():
+    graph = after(ENDS, Simplify())
+    (merge,) = (node for node in graph if isinstance(node.op, Merge))
+    assert [str(edge.index[0]) for edge in merge.inputs[:2]] == ["t", "t"] and not ops_of(graph, Binary)
 
 
 BATCHED = """\
