@@ -39,7 +39,7 @@ def window_of(index: Range, step: Symbol) -> Window | None:
         return None
     if low.steps or high.steps or not provably_nonnegative(low) or not provably_nonnegative(step.bound_expr - high):
         return None
-    is_cut = isinstance(index.start.single_atom, Maximum) or isinstance(index.stop.single_atom, Minimum)
+    is_cut = any(isinstance(end.single_atom, (Minimum, Maximum)) for end in (index.start, index.stop))
     return Window(first.constant, end.constant - first.constant, low, high, is_cut)
 
 
@@ -55,12 +55,17 @@ def bounded_window_of(index: Range, step: Symbol) -> tuple[Expr, Expr] | None:
 
 
 def _distance(expression: Expr, step: Symbol, kind: type[Minimum] | type[Maximum], limit: Expr) -> tuple[Expr, Expr]:
-    """The distance c of `t + c`, perhaps cut at a limit: `max(t + c, 0)`; and the limit. The distance has steps if there is none."""
-    atom = expression.single_atom
-    if isinstance(atom, kind) and len(atom.args) == 2:
-        moving = [argument for argument in atom.args if step in argument.symbols]
-        if len(moving) == 1:
-            (limit,), (expression,) = [a for a in atom.args if a not in moving], moving
+    """The distance c of `t + c`, perhaps cut at a limit (`max(t + c, 1)`) or at an end of the step; and the limit.
+
+    The distance has steps if there is no such distance.
+    """
+    for cut, end in ((Minimum, step.bound_expr), (Maximum, Expr.of(0)), (kind, None)):
+        atom = expression.single_atom
+        if not isinstance(atom, (Minimum, Maximum)) or not isinstance(atom, cut) or len(atom.args) != 2:
+            continue
+        first, second = sorted(atom.args, key=lambda each: step in each.symbols)
+        if step not in first.symbols and end in (None, first):
+            expression, limit = second, limit if end is not None else first
     return expression - step.expr, limit
 
 
@@ -74,8 +79,11 @@ def of_windows(build: Builder, fn: str, x: Edge, axis: int, window: Window, gamm
     size, high = build.type(x).shape[axis], extreme([window.low, window.high], 1)
     before, after = window.low + max(-window.first, 0), size - high + max(window.first + window.width - 1, 0)
     inner = x if window.low == 0 and high == size else build.add(ops.Slice(axis, window.low, high), x)
-    ends = [_neutral(build, fn, x, axis, count) for count in (before, after)]
-    padded = build.add(ops.Concat(axis), *ends[:1] * bool(before != 0), inner, *ends[1:] * bool(after != 0))
+    if NEUTRAL[fn] == 0:
+        padded = build.add(ops.Pad(axis, before, after), inner)
+    else:
+        ends = [_neutral(build, fn, x, axis, count) for count in (before, after)]
+        padded = build.add(ops.Concat(axis), *ends[:1] * bool(before != 0), inner, *ends[1:] * bool(after != 0))
     total = _by_doubling(build, fn, padded, axis, window.width, gamma)
     return _cut(build, total, axis, Expr.of(max(window.first, 0)), size)
 

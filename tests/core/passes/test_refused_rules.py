@@ -72,7 +72,7 @@ def test_a_row_of_positions_for_each_point_is_no_identity(make: Make):
 
 def test_a_branch_stays_if_points_lie_between_it_and_the_next_one(make: Make):
     x = make.input((), domain=(t,))
-    first = replace(x.substitute({t: 0}), condition=equal(t.expr, Expr.of(0)))
+    first = replace(x, condition=equal(t.expr, Expr.of(0)))
     merge = make.graph.add(ops.Merge(TensorType("float32")), [first, replace(x, condition=t.expr >= 2)], domain=Domain((t,)))
     assert refused(ops.Merge, make.graph, Edge(merge.id, x.index))
 
