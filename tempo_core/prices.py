@@ -58,6 +58,10 @@ POINTS_OF_A_BLOCK = price(32, "points of a block of a running sum of outer produ
 POINTS_OF_A_BLOCK_OF_ELEMENTS = price(8, "the same, where each element has a gate: a block has a product of gates for each pair of its "
     "points and each element", "passes/ranges/linear_attention.py", "two cores, other programs beside; 4 heads of 1,024 points, 64 wide: blocks of 4, 8, "
     "16 points 380, 310, 380 ms, one scan 460")
+LEAST_ELEMENTS_OF_A_BLOCKED_SUM = price(160, "elements of a running sum of outer products that is not kept at all points, but "
+    "computed in blocks of them", "pays_to_cut_in_blocks", "two cores, other programs beside; values and gradients, kept and in blocks, in ms: "
+    "20,000 points of 4 x 4 numbers 1.7 and 9.7, of 8 x 8 5.6 and 13, of 12 x 12 13 and 16, of 16 x 16 41 and 19; 8 rows of 500 points, 4 heads of "
+    "16 x 16 9.5 and 10.4")
 
 # -- passes/batch --------------------------------------------------------------------------------------------------------
 
@@ -184,6 +188,10 @@ LEAST_LENGTH_TO_REDUCE_TWICE = price(32, "elements along which the place of a ma
 LEAST_WIDTH_TO_MULTIPLY = price(16_384, "elements of rows whose sum is a product with ones, in place of a reduction", "backends/jax_backend.py",
     "two cores; rows of 100 MB in memory, and sums of their tanh, in ms: of 8,000 elements 7.0 and 4.7, 23 and 104; of 16,384 41 and 3.9, "
     "47 and 54; of 50,000 298 and 3.6, 247 and 52, and the reduction takes as much memory again as it reads")
+MOST_NUMBERS_TO_WRITE_OUT = price(8, "numbers of a sum that is written out, in place of a reduction, if there are many such sums",
+    "backends/jax_backend.py", "two cores, other programs beside; sums of products along the last of three axes, in ms: (100000, 4, 2) "
+    "10 and written out 0.12; (100000, 4, 4) 7.9 and 0.25; (100000, 8, 8) 35 and 1.8; (2000, 64, 4) 1.0 and 0.07; of exponentials (1000, 64, 16) 0.6 and 1.2")
+LEAST_SUMS_TO_WRITE_OUT = price(1024, "such sums", "backends/jax_backend.py")
 WIDTH_HELD_WHOLE = price(30_000, "elements of rows that XLA's reduction holds in memory as a whole; of narrower ones a share",
     "backends/xla_cpu/wide_rows.py", "two cores; rows of 1,000, 3,000, 5,000, 10,000 and 20,000 elements: 2.5, 9.7, 17, 33 and 100 % of them")
 LEAST_SHRINKING = price(4, "times that what a scan reads must be smaller than the operand that it then computes as it goes",
@@ -207,6 +215,8 @@ POINTS_OF_A_TILE = price(256, "points of such a tile", "backends/xla_cpu/prefixe
     "tiles of 128 and 256 points 9.3 and 9.1 ms, four rows 22.1 and 21.8, whole 9.4 and 25.7; of 16 points three tenths slower")
 LEAST_LENGTH_TO_SLICE = price(32, "elements that follow each other which are a slice in place of a gather", "backends/xla_cpu/island.py",
     "two cores; a gather takes 1 ns an element, the slice less than half")
+MOST_ELEMENTS_TO_SLICE = price(16, "elements at positions that an iteration of a loop computes, which are a slice each in place of a gather",
+    "backends/xla_cpu/consecutive.py", "two cores; values and gradient of a table of 4 rows and 100,000 diagonals: 415 ms with gathers, 10 with slices")
 LEAST_LENGTH_TO_UPDATE = price(64, "elements of an axis of which one is written in place, at a position that data decides, and not by a "
     "selection of all, which is a part of other operations", "pays_to_update")
 LARGEST_READ_OF_AN_UPDATE = price(0.25, "of a value that is updated in place, so much at most is copied so that it is read before",
@@ -269,6 +279,11 @@ def worth_scanning(element: TensorType, operands: Sequence[TensorType]) -> bool:
     A product of vectors would be kept as a matrix for every point, where a loop keeps one.
     """
     return nominal(product(element.shape)) <= sum(nominal(product(type.shape)) for type in operands)
+
+
+def pays_to_cut_in_blocks(elements: Expr) -> bool:
+    """Whether a running sum of outer products with so many elements is computed in blocks of points, and not kept at each of them."""
+    return nominal(elements) >= LEAST_ELEMENTS_OF_A_BLOCKED_SUM
 
 
 def is_worth_a_wavefront(nodes: Sequence[Node], factors: Sequence[TensorType]) -> bool:

@@ -73,14 +73,24 @@ def is_static(number: Any) -> bool:
     return isinstance(number, (bool, int, np.integer, np.bool_))
 
 
+class Parts(ABC):
+    """An operand of which every reader takes one element along one axis: nobody needs the whole."""
+
+    size: int
+
+    @abstractmethod
+    def element(self, axis: int, index: Array) -> Array:
+        """The element at `index`, clamped to the ends as by `ops.Gather`."""
+
+
 @dataclass(frozen=True)
-class Parts:
-    """An operand in parts: one array for each element of the axis along which every reader takes one element, with a known index."""
+class Split(Parts):
+    """An operand as one array for each element, taken with an index that is a number, or an array that is not traced."""
 
     arrays: Sequence[Array]
+    size: int = 0
 
-    def element(self, index: Array) -> Array:
-        """The element at `index`, a number or an array that is not traced, clamped to the ends as by `ops.Gather`."""
+    def element(self, axis: int, index: Array) -> Array:
         return self.arrays[min(max(int(index), 0), len(self.arrays) - 1)]
 
 

@@ -20,7 +20,13 @@ from tempo_core.backends.xla_cpu.elementwise_scans import carried_part
 from tempo_core.backends.xla_cpu.island import dataflow
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
-from tempo_core.prices import LEAST_LENGTH_TO_REDUCE_TWICE, LEAST_WIDTH_TO_MULTIPLY, SHORTEST_SCAN_IN_BLOCKS
+from tempo_core.prices import (
+    LEAST_LENGTH_TO_REDUCE_TWICE,
+    LEAST_SUMS_TO_WRITE_OUT,
+    LEAST_WIDTH_TO_MULTIPLY,
+    MOST_NUMBERS_TO_WRITE_OUT,
+    SHORTEST_SCAN_IN_BLOCKS,
+)
 from tempo_core.symbolic.condition import Bool
 
 
@@ -63,12 +69,21 @@ def constant(at: Setting, op: ops.Constant) -> Array:
 
 
 def reduce(at: Setting, op: ops.Reduce, x: Array) -> Array:
-    """A sum of wide rows is a product with ones: XLA's reduction on a CPU writes them all to memory first, in an order of its own."""
-    width = math.prod(x.shape[max(op.axes, default=x.ndim) + 1 :])
-    if op.fn != "sum" or x.dtype != np.float32 or width < LEAST_WIDTH_TO_MULTIPLY or jax.default_backend() != "cpu":
+    """A sum of wide rows is a product with ones: XLA's reduction on a CPU writes them all to memory first, in an order of its own.
+
+    Many sums of few numbers each are written out: the reduction makes no vector instructions of them.
+    """
+    if op.fn != "sum" or x.dtype != np.float32 or jax.default_backend() != "cpu":
         return shared.reduce(at, op, x)
-    ones = jnp.ones([x.shape[axis] for axis in op.axes], x.dtype)
-    return lax.dot_general(ones, x, ((tuple(range(ones.ndim)), op.axes), ((), ())), precision=DOT_PRECISION)
+    count, width = math.prod(x.shape[axis] for axis in op.axes), math.prod(x.shape[max(op.axes, default=x.ndim) + 1 :])
+    if width >= LEAST_WIDTH_TO_MULTIPLY:
+        ones = jnp.ones([x.shape[axis] for axis in op.axes], x.dtype)
+        return lax.dot_general(ones, x, ((tuple(range(ones.ndim)), op.axes), ((), ())), precision=DOT_PRECISION)
+    if not 0 < count <= MOST_NUMBERS_TO_WRITE_OUT or x.size < count * LEAST_SUMS_TO_WRITE_OUT:
+        return shared.reduce(at, op, x)
+    for axis in sorted(op.axes, reverse=True):
+        x = functools.reduce(lax.add, (lax.index_in_dim(x, k, axis, keepdims=False) for k in range(x.shape[axis])))
+    return x
 
 
 def argmax(at: Setting, op: ops.Argmax, x: Array) -> Array:
@@ -244,7 +259,7 @@ def evaluated(at: Setting, op: ops.Eval) -> Array:
 
 def gather(at: Setting, op: ops.Gather, x: Array | Parts, index: Array) -> Array:
     if isinstance(x, Parts):
-        return x.element(index)
+        return x.element(op.axis, index)
     axis = op.axis - op.batch
     if x.shape[op.axis] == 0:
         x = _padded(x, op.axis, 0, 1)

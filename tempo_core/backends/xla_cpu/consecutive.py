@@ -1,18 +1,24 @@
-"""Gathers at positions that follow each other, from a start among the data: `x[k], x[k + 1], ...`, clamped to the ends of the axis.
+"""Gathers that are slices: a slice moves whole pieces of memory, where a gather computes each address.
 
-The positions are computed in the same island: `arange(n) + k`, `arange(n) - k`, perhaps not below 0. Such a gather is a slice. A slice moves
-whole pieces of memory, where a gather computes each address.
+Positions that follow each other from a start among the data, `x[k], x[k + 1], ...`, clamped to the ends of the axis, are one slice. They are
+computed in the same island: `arange(n) + k`, `arange(n) - k`, perhaps not below 0.
+
+A few elements at any positions, such as a diagonal of a table with few rows, are a slice each. XLA makes one kernel of a whole loop whose
+operations read little, and counts a gather as if it read all of its operand.
 """
 
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Iterator
 
 import jax.numpy as jnp
 from jax import lax
 
 from tempo_core.backends.base import Array
 from tempo_core.ir import ops
+from tempo_core.prices import MOST_ELEMENTS_TO_SLICE
 
 Start = tuple[int, int]  # the slot of a scalar, and its sign
 
@@ -54,3 +60,25 @@ def sliced(x: Array, axis: int, positions: Array, start: Array) -> Array:
     places = lax.broadcast_in_dim(positions, window.shape, (axis,))
     first, last = lax.slice_in_dim(x, 0, 1, axis=axis), lax.slice_in_dim(x, length - 1, length, axis=axis)
     return jnp.where(places <= 0, first, jnp.where(places >= length - 1, last, window))
+
+
+def has_few_elements(op: ops.Gather, x: Array, positions: Array) -> bool:
+    """Whether a gather takes so few elements that each is a slice: one of each row, or some along an axis."""
+    if op.batch > 1 or positions.ndim != 1:
+        return False
+    rest = math.prod(n for axis, n in enumerate(x.shape) if axis != op.axis and axis >= op.batch)
+    return x.shape[op.axis] > 0 and 0 < len(positions) * rest <= MOST_ELEMENTS_TO_SLICE
+
+
+def in_slices(op: ops.Gather, x: Array, positions: Array) -> Array:
+    """The elements of a gather, clamped to the ends of the axis, as one slice each."""
+    places = jnp.clip(positions, 0, x.shape[op.axis] - 1)
+
+    def start(number: int) -> Iterator[Array]:
+        for axis in range(x.ndim):
+            yield places[number] if axis == op.axis else jnp.asarray(number if axis < op.batch else 0, jnp.int32)
+
+    sizes = [1 if axis == op.axis or axis < op.batch else n for axis, n in enumerate(x.shape)]
+    slices = [lax.dynamic_slice(x, list(start(k)), sizes, allow_negative_indices=False) for k in range(len(places))]
+    together = lax.concatenate(slices, 0 if op.batch else op.axis)
+    return lax.squeeze(together, (op.axis,)) if op.batch else together

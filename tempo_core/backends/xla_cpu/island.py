@@ -14,8 +14,8 @@ import jax
 from tempo_core.backends.base import Array, Parts, Prefix, Setting
 from tempo_core.backends.products import dot, shares_of
 from tempo_core.backends.scopes import instruction_scope
-from tempo_core.backends.xla_cpu.apart import Apart
-from tempo_core.backends.xla_cpu.consecutive import sliced, starts
+from tempo_core.backends.xla_cpu.apart import Apart, counter
+from tempo_core.backends.xla_cpu.consecutive import has_few_elements, in_slices, sliced, starts
 from tempo_core.backends.xla_cpu.elementwise_scans import Producers
 from tempo_core.backends.xla_cpu.in_place import Updates
 from tempo_core.backends.xla_cpu.parts import in_parts
@@ -73,6 +73,8 @@ class _Island:
             if self.on_cpu and min(x.shape[op.axis], positions.size) >= LEAST_LENGTH_TO_SLICE:
                 scalar, sign = self.starts[sources[1]]
                 return (sliced(x, op.axis, positions, sign * self.slots[scalar]),)
+        if isinstance(op, ops.Gather) and counter(self.at.env) is not None and has_few_elements(op, *values):
+            return (in_slices(op, *values),)
         if isinstance(op, ops.Dot) and self.on_cpu:
             product = self.prefixes.product(op, sources, targets[0])
             if product is None:

@@ -12,7 +12,7 @@ from tempo_core.passes.base import Pass
 from tempo_core.passes.batch.leading import Vectorizer, is_selected
 from tempo_core.passes.batch.regions import regions
 from tempo_core.passes.decisions import Ref, is_recording, note
-from tempo_core.symbolic.domain import Domain, Range, full_range
+from tempo_core.symbolic.domain import Domain, Point, Range, full_range
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.groups import Groups
 
@@ -138,6 +138,8 @@ class _Connected:
         self.whole: dict[int, set[Key]] = {}  # values of which an op reads the whole step
         self.leaving: dict[int, set[tuple[int, Key]]] = {}  # (reader outside of the group, value)
         self.collected: set[int] = set()  # groups of which a result collects the whole step
+        self.inside: set[int] = set()  # groups that a loop reads point by point
+        self.outside: set[int] = set()  # groups of which a point is read before or after that loop
         self.reduced: set[int] = set()  # groups of which an op other than a `Permute` reads the whole step
         reads = [(reader, edge) for reader in graph for edge in reader.inputs if step in graph[edge.source].domain]
         for reader, edge in reads:
@@ -160,6 +162,8 @@ class _Connected:
         index = edge.by_step(self.graph[edge.source].domain)[self.step]
         if reader.id not in self.legal:
             self.leaving.setdefault(group, set()).add((reader.id, key))
+            if isinstance(index, Point):
+                (self.inside if index.steps else self.outside).add(group)
         if not isinstance(index, Range) or self.step in index.steps:
             return
         if isinstance(reader.op, ops.Output):
@@ -177,7 +181,8 @@ class _Connected:
         whole step of it, and either the group is faster at once, or the values that are read are together as large as the operands.
         Operands that are kept anyway do not count.
 
-        A group that only feeds a loop over the step is worth it too if it may be computed before that loop at little cost.
+        A group that only feeds a loop over the step is worth it too if it may be computed before that loop at little cost, or if a point of
+        it is read outside of the loop too, as by the first iteration: it would be a loop of its own, with all its values kept.
         """
         fed, faster = self.operands.keys(), self._faster_at_once()
         groups = {
@@ -185,7 +190,7 @@ class _Connected:
             for group, values in self.whole.items()
             if group not in fed or group in faster or _size(self.graph, values) >= _size(self.graph, self.operands[group])
         }
-        groups |= self.collected - fed
+        groups |= (self.collected | self.inside & self.outside) - fed
         if not _stays_a_loop(self.graph, self.step, self.legal):
             groups |= self._with_a_fixed_matrix()
         groups |= self._small_before_the_loop() - fed

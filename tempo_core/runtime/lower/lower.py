@@ -22,7 +22,7 @@ from tempo_core.runtime.lower import padding
 from tempo_core.runtime.lower.one_way import marked
 from tempo_core.runtime.lower.placement import Placement, Stores, maximum, minimum
 from tempo_core.runtime.lower.registers import Operand, Place, Registers, place, registers
-from tempo_core.runtime.lower.unroll import Unrolled
+from tempo_core.runtime.lower.unroll import Unrolled, takes_elements
 from tempo_core.runtime.numerics import FLAG, traced_flag
 from tempo_core.runtime.staged.chunks import counted_steps
 from tempo_core.runtime.staged.host import statements
@@ -296,7 +296,8 @@ class Lowering(Placement):
                 return padding.matters(node, position, dimension, index.true_length)
 
             latest = self._latest_value(edge, execute, stores, counters)
-            whole = self.read(edge, stores, inputs, env, needs_zeros) if latest is None else latest
+            in_elements = takes_elements(node, position)
+            whole = self.read(edge, stores, inputs, env, needs_zeros, in_elements) if latest is None else latest
             prefix = self.prefix(edge, node.domain) if has_tiles else None
             if prefix is None or needs_zeros(0, prefix[0]):
                 return whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding
 
-from tempo_core.backends.base import Backend, Parts, is_static, numpy_dtype
+from tempo_core.backends.base import Array, Backend, Parts, Split, is_static, numpy_dtype
 from tempo_core.ir.graph import Edge, Graph, Key
 from tempo_core.ir.ops import Constant, Input, Output
 from tempo_core.ir.types import TensorType
@@ -137,9 +138,10 @@ class Placement:
         inputs: Mapping[str, Any],
         env: StepValues,
         needs_zeros: Callable[[int, Range], bool] = lambda dimension, index: True,
+        in_elements: bool = False,
         part: tuple[Any, int] | None = None,
     ) -> Any:
-        """The value that an edge delivers at the reader's point `env`.
+        """The value that an edge delivers at the reader's point `env`. With `in_elements`, the reader takes nothing but elements of it.
 
         Where `needs_zeros(dimension, index)` does not hold, anything may stand past the end of a padded range. Of a prefix, `part` is the
         first position to read and how many.
@@ -147,17 +149,21 @@ class Placement:
         source = self.graph[edge.source]
         if isinstance(source.op, Input):
             value = inputs[source.op.name]
-            return Parts(value) if source.op.name in self.unrolled.inputs else value
+            return Split(value) if source.op.name in self.unrolled.inputs else value
         value, storage, slots, axes = self._stored(edge, stores, env)
         bounds = [self.bounds[step.bound_symbol] for step in source.domain.steps]
         dimensions = list(itertools.accumulate((s > 1 for s in slots), initial=0))  # the logical dimension of a step with slots
+        places: dict[int, Any] = {}  # by axis
         for k, index in enumerate(edge.index):  # points first: then a range is gathered from their part of the store alone
             if isinstance(index, Point) and slots[k] > 1:
                 at = self._slot(storage, k, self.value(index.expr, env), bounds[k])
-                axis = axes.index(dimensions[k])
-                at = min(max(int(at), 0), slots[k] - 1) if is_static(at) else at  # outside of the domain, any will do
-                value = lax.dynamic_index_in_dim(value, at, axis, keepdims=False, allow_negative_indices=False)
-                axes.remove(dimensions[k])
+                # Outside of the domain, any will do.
+                places[axes.index(dimensions[k])] = min(max(int(at), 0), slots[k] - 1) if is_static(at) else at
+        part = _Part(value, places)
+        axes = [axis for k, axis in enumerate(axes) if k not in places]
+        if in_elements and places and axes == sorted(axes) and len(places) == len(edge.index):
+            return part
+        value = part.value
         spans: list[int] = []  # the logical dimensions that ranges give; negative numbers for steps of one slot
         masks: list[tuple[int, Any]] = []
         for k, index in enumerate(edge.index):
@@ -319,6 +325,30 @@ class Placement:
         selection = jnp.where(predicate, value, present)
         self._moves[key] = (value, predicate, present, selection)
         return selection
+
+
+@dataclass(frozen=True)
+class _Part(Parts):
+    """The part of an array at places of some axes, and its elements, each as one slice: XLA makes one kernel of a loop that reads little."""
+
+    array: Any
+    places: Mapping[int, Any]  # by axis
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return math.prod(n for axis, n in enumerate(self.array.shape) if axis not in self.places)
+
+    @property
+    def value(self) -> Any:
+        if not self.places:
+            return self.array
+        start = [jnp.asarray(self.places.get(axis, 0), jnp.int32) for axis in range(self.array.ndim)]
+        sizes = [1 if axis in self.places else n for axis, n in enumerate(self.array.shape)]
+        return lax.squeeze(lax.dynamic_slice(self.array, start, sizes, allow_negative_indices=False), tuple(self.places))
+
+    def element(self, axis: int, index: Array) -> Array:
+        at = [k for k in range(self.array.ndim) if k not in self.places][axis]
+        return _Part(self.array, {**self.places, at: jnp.clip(index, 0, self.array.shape[at] - 1)}).value
 
 
 def _is_aligned(start: Expr, size: int, slots: int) -> bool:

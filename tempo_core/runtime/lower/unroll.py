@@ -179,6 +179,12 @@ def _picked(node: Node, position: int, point: Mapping[Symbol, IntoExpr]) -> Iter
         yield {}
 
 
+def takes_elements(node: Node, position: int) -> bool:
+    """Whether an island takes nothing of an operand but elements at steps."""
+    uses = list(_picked(node, position, {}))
+    return bool(uses) and all(uses)
+
+
 def _part_bytes(array: Name, axis: int, graph: Graph, bounds: Mapping[Symbol, int]) -> int:
     """The bytes of one of the arrays into which an array is split."""
     if isinstance(array, str):

@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
+from benchmarks.classics.table import load
+from benchmarks.hlo import parse
+from tempo_core.backends.xla_cpu.consecutive import has_few_elements, in_slices
+from tempo_core.ir.ops import Gather
 
 LEAST, MOST = -(2**31), 2**31 - 1
 POSITIONS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
@@ -60,3 +64,25 @@ def test_positions_that_follow_each_other_are_a_slice(name: str) -> None:
 
     assert gathers(60) == (name not in SLICES)
     assert gathers(8), "a few elements are gathered"
+
+
+@pytest.mark.parametrize("is_of_rows", [False, True])
+def test_few_elements_at_any_positions(is_of_rows: bool) -> None:
+    x = np.arange(45, dtype=np.float32).reshape(5, 9)
+    for positions in ([0, 3, 8, 2, 2], [-4, 12, LEAST, MOST, 7]):
+        op, at = Gather(1, batch=int(is_of_rows)), np.asarray(positions, np.int32)
+        assert has_few_elements(op, x, at) == is_of_rows  # 25 elements are more than 16
+        clamped = np.clip(at, 0, 8)
+        expected = x[np.arange(5), clamped] if is_of_rows else x[:, clamped]
+        np.testing.assert_array_equal(in_slices(op, jax.numpy.asarray(x), jax.numpy.asarray(at)), expected)
+
+
+@pytest.mark.parametrize(("rows", "has_gathers"), [(4, False), (20, True)])
+def test_diagonals_of_a_table_with_few_rows_are_slices(rows: int, has_gathers: bool) -> None:
+    traced = load()["local alignment"].program(B=1, M=rows, N=30)
+    program = traced.compile()
+    program.run({"score": np.random.default_rng(0).normal(size=(1, rows, 30)).astype(np.float32)})
+    assert program._staged is not None
+    modules = [parse(segment.compiled.as_text()) for segment in program._staged.segments]
+    in_loops = [i.opcode for m in modules for loop in m.loops() for each in m.operations(loop.body) for i in m.inside(each)]
+    assert ("gather" in in_loops) == has_gathers

@@ -1,4 +1,5 @@
-"""Sums of wide rows are products with ones, on a CPU; what other reductions of rows hold is a part of the plan."""
+"""Sums of wide rows are products with ones, on a CPU, and many sums of few numbers are written out; what other reductions of rows hold is a
+part of the plan."""
 
 from __future__ import annotations
 
@@ -47,6 +48,28 @@ def test_wide_sums_of_floats_are_products(width: int, fn: str, dtype: str, produ
     (segment,) = program._staged.segments
     instructions = [i for c in parse(segment.compiled.as_text()).computations.values() for i in c.instructions]
     assert sum(i.opcode == "dot" for i in instructions) == products
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape", "reductions"),
+    [
+        ((2,), (200, 40, 4), 0),
+        ((0, 2), (2, 2000, 4), 0),
+        ((2,), (200, 40, 16), 1),  # more numbers
+        ((2,), (2, 40, 4), 1),  # few sums
+    ],
+)
+def test_many_sums_of_few_numbers_are_written_out(axes: tuple[int, ...], shape: tuple[int, ...], reductions: int) -> None:
+    ctx = tp.Context("t")
+    with ctx as ((_, T),):
+        x = tp.input("x", shape)
+        program = ctx.compile({T: 1}, [x.sum(axes)])
+    values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    np.testing.assert_allclose(program.run({"x": values})[0], values.sum(axes), atol=1e-5)
+    assert program._staged is not None
+    (segment,) = program._staged.segments
+    instructions = [i for c in parse(segment.compiled.as_text()).computations.values() for i in c.instructions]
+    assert sum(i.opcode == "reduce" for i in instructions) == reductions
 
 
 REDUCTION = """

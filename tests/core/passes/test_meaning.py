@@ -98,12 +98,13 @@ BOTH = [(name, sizes) for name in PROGRAMS for sizes in SIZES if sizes[1] >= PRO
 
 
 @pytest.fixture(autouse=True)
-def small_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "LEAST_BYTES_FOR_STRIPS": 1,
         "BYTES_OF_A_STRIP": 64,
         "MOST_TIMES_OFF": 64,
         "MOST_SHARE_ACCUMULATED": 1e9,
+        "LEAST_ELEMENTS_OF_A_BLOCKED_SUM": 1,
     }.items():
         monkeypatch.setattr(prices, name, value)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
+from tempo_core import prices
 from tempo_core.compiler import with_outputs
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import CumSum, LinearScan
@@ -19,6 +20,13 @@ from tests.core.gradient_checks import normal
 from tests.core.running import assert_same
 
 Step = tuple[Any, Any]
+
+
+@pytest.fixture(autouse=True)
+def small_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prices, "LEAST_ELEMENTS_OF_A_BLOCKED_SUM", 1)
+
+
 Program = Callable[[Step, Step, tp.Tensor, tp.Tensor, tp.Tensor], tp.Tensor]
 
 
@@ -144,6 +152,13 @@ def test_no_sum_is_there_for_each_point(name: str) -> None:
     ctx, _, _, outputs = program(name)
     graph = lifted(ctx, outputs[:1] if name in ("of_neighbours", "of_heads", "shared_keys") else outputs)
     assert scans_of_states(graph) == {"((T + 31)//32)"}
+
+
+def test_small_sums_are_kept_at_all_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine numbers a point are less than the pairs of points in a block."""
+    monkeypatch.undo()
+    ctx, _, _, outputs = program("state")
+    assert scans_of_states(lifted(ctx, outputs)) == {"T"}
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])

@@ -54,6 +54,19 @@ LOOP = """\
 """
 
 
+@pytest.mark.parametrize(("first", "y"), [("%5[i, 0]", "()"), ("%9", "(t)")])
+def test_what_is_read_before_a_loop_too_leaves_it(first: str, y: str) -> None:
+    """It would be a loop of its own, before the one that reads it. What only the loop reads stays there."""
+    program = f"""\
+%5 y = Unary(fn="exp")(%4[i, t]) : float32[2] over (i, t)
+%6 h = Merge(type=float32[2])({first} if t == 0, %7[i, t - 1] if t >= 1) : float32[2] over (i, t)
+%7 next = Binary(fn="add")(%6[i, t], %5[i, t + 1]) : float32[2] over (i, t) where t + 2 <= T
+%8 = Output(position=0)(%6[0:I, T - 1]) over ()
+%9 start = Input(name="start", dtype="float32", shape=(2,))() : float32[2] over ()
+"""
+    assert domains(after(HEAD + program, Vectorize()))["y"] == y
+
+
 def test_a_loop_stays_and_what_follows_it_does_not(golden: Golden):
     """The dependences decide which step is a loop. Here t is a loop, and i is not."""
     domains_after = domains(check(golden, "vectorize_loop", HEAD + LOOP, Vectorize()))

@@ -12,6 +12,7 @@ import pytest
 import tempo_core as tp
 from benchmarks.hlo import parse
 from tempo_core.runtime.lower.layouts import Use
+from tests import reference
 from tests.core.running import SETTINGS, assert_all_same
 
 T, B, H = 12, 6, 8
@@ -112,6 +113,30 @@ def test_attention_transposes_no_store() -> None:
     program = ctx.compile(bounds, outputs)
     program.run({name: np.zeros(spec.whole, "float32") for name, spec in program.inputs.items()})
     assert transposed(program, B, 2, T, H // 2) == 0
+
+
+def test_a_point_of_a_layer_is_read_as_one_slice() -> None:
+    """A part of all points of a layer would count as much as all of them: XLA then makes no kernel of the loop."""
+    ctx = tp.Context("l", "t")
+    with ctx as ((layer, layers), (t, length)):
+        w = tp.input("w", (layers, H, H), requires_grad=True)
+        x = tp.input("x", (length, H))
+        h = tp.recurrence((H,), domain=(layer, t), name="h")
+        h[0, 0] = x.index(0, 0)
+        h[0, t] = tp.tanh(x.index(0, t) + h[0, t - 1] @ w.index(0, 0))
+        h[layer, 0] = tp.tanh(h[layer - 1, 0])
+        h[layer, t] = tp.tanh(h[layer - 1, t] + h[layer, t - 1] @ w.index(0, layer))
+        loss = (h[layers - 1, 0:length] ** 2).mean()
+        (gradient,) = tp.grad(loss, [w])
+        program = ctx.compile({layers: 2, length: T}, [loss, gradient])
+    random = np.random.default_rng(0)
+    inputs = {"w": random.normal(size=(2, H, H)).astype("float32"), "x": random.normal(size=(T, H)).astype("float32")}
+    expected = reference.evaluate(ctx, [loss, gradient], {layers: 2, length: T}, inputs)
+    assert_all_same(program.run(inputs), expected, 1e-4)
+    modules = [parse(segment.compiled.as_text()) for segment in staged(program).segments]
+    in_loops = [i for m in modules for loop in m.loops() for each in m.operations(loop.body) for i in m.inside(each)]
+    slices = [i.shapes[0].sizes for i in in_loops if i.opcode in ("slice", "dynamic-slice")]
+    assert slices and (1, T, H) not in slices
 
 
 @pytest.mark.parametrize(
