@@ -18,7 +18,7 @@ from tempo_core.ir.labelled import Labelled, product, repeated
 from tempo_core.passes.base import operand_domains, read_at, redirect
 from tempo_core.passes.decisions import note
 from tempo_core.passes.ranges.factors import factors_of
-from tempo_core.symbolic.condition import TRUE, Bool, equal
+from tempo_core.symbolic.condition import FALSE, TRUE, Bool, equal
 from tempo_core.symbolic.domain import Domain, Point, full_range
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -90,11 +90,13 @@ class Geometric:
 
     def _terms(self) -> tuple[Edge | None, Edge]:
         """What the first point adds, if it differs, and what each other point adds."""
-        merge, first = self.graph[self.terms.source], self.ends[0]
-        if isinstance(merge.op, ops.Merge) and self.terms.is_own_point(merge.domain) and len(merge.inputs) == 2:
-            for start, rest in (merge.inputs, merge.inputs[::-1]):
-                if start.condition == equal(self.step.expr, first):
-                    return replace(start.substitute({self.step: first}), condition=TRUE), rest
+        merge, first = self.graph[self.terms.source], {self.step: self.ends[0]}
+        if isinstance(merge.op, ops.Merge) and self.terms.is_own_point(merge.domain):
+            at_first = next((edge for edge in merge.inputs if edge.condition.substitute(first) is not FALSE), merge.inputs[0])
+            rest = [edge for edge in merge.inputs if edge is not at_first]
+            is_one = len(rest) == 1 or all(constant_number(self.graph, edge.source) == 0 for edge in rest)
+            if rest and is_one and at_first.condition == equal(self.step.expr, self.ends[0]):
+                return replace(at_first.substitute(first), condition=TRUE), rest[0]
         return None, self.terms
 
     @property
@@ -108,6 +110,8 @@ class Geometric:
     def _power(self, build: Builder, distance: Expr) -> Edge:
         """The factor to the power of a distance."""
         dtype = self.node.outputs[0].dtype
+        if self.factor == 1:
+            return literal(build, dtype, 1.0)
         base, least = (literal(build, dtype, number) for number in (self.factor, float(np.finfo(dtype).tiny)))
         power = build.add(ops.Binary("pow"), base, build.add(ops.Cast(dtype), build.add(ops.Eval(distance))))
         return build.add(ops.Binary("maximum"), power, least)
@@ -116,6 +120,8 @@ class Geometric:
         """The contractions of the node, or of a merge of it and zeros, which comes third."""
         users = self.graph.users()
         for reader, slot in users[self.node.id]:
+            if not all(isinstance(at, Point) for at in reader.inputs[slot].index):
+                continue
             others = [edge for edge in reader.inputs if edge.source != self.node.id]
             if _contracts(reader):
                 yield reader, slot, None
