@@ -301,14 +301,15 @@ def _ways(looped: Sequence[bool], loops: Sequence[set[int]], sources: Sequence[M
     """The way in which each component runs along a step: 0 without the step, 1 forwards (or as isl will say), -1 backwards.
 
     A component that may run either way goes with its readers, if they all go one way; else with its largest source, the last of
-    several: the values of a source that goes the other way are kept for all points.
+    several: the values of a source that goes the other way are kept for all points. Sources that are kept for others do not count.
     """
     ways = [None if both == {1, -1} else -1 if both == {-1} else 1 for both in loops]
     ways = [way if has else 0 for way, has in zip(ways, looped, strict=True)]
     _follow_readers(ways, sources)
-    for k, way in enumerate(ways):
-        before = sorted((size, source) for source, size in sources[k].items() if ways[source])
-        if way is None and before:
+    for k in [k for k, way in enumerate(ways) if way is None]:
+        kept = {s for reader, each in enumerate(sources) for s in each if (ways[reader] or ways[s]) != ways[s]}
+        before = sorted((size * (source not in kept), source) for source, size in sources[k].items() if ways[source])
+        if before:
             ways[k] = ways[before[-1][1]]
     _follow_readers(ways, sources)
     return [1 if way is None else way for way in ways]
