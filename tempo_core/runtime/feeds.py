@@ -110,8 +110,8 @@ def as_array(value: Any) -> Array:
 
 def is_array(value: Any) -> bool:
     """Whether a value is fed as a whole, not point by point."""
-    array_like = isinstance(value, (np.ndarray, np.generic, int, float, complex, list, tuple, jax.Array))
-    return array_like or any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__dlpack__"))
+    has_numbers = any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__dlpack__"))
+    return has_numbers or isinstance(value, (int, float, complex, list, tuple))
 
 
 def fitted(spec: InputSpec, value: Any, shape: tuple[int, ...], at: str = "") -> Array:

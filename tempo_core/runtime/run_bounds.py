@@ -25,10 +25,11 @@ class RunBounds:
         """`check(bounds)` raises an error of the user's program for these bounds."""
         self.source, self.compiled, self.limits, self._check = source, compiled, dict(limits), check
         self.values = {bound: chosen_value(step) for bound, step in zip(limits, graph.chosen, strict=True)}
-        self._shapes = {name: node.outputs[0].shape for name, node in graph.fed().items() if isinstance(node.op, Input)}
+        shapes = {name: node.outputs[0].shape for name, node in graph.fed().items() if isinstance(node.op, Input)}
         self._scheduled = {**compiled, **{s.bound_symbol: limits[b].capacity for b, s in zip(limits, graph.chosen, strict=True)}}
         self._scheduled = graph.all_bounds({b: n for b, n in self._scheduled.items() if b not in graph.derived})
-        self._ends = source.ends()
+        self._shapes = {name: tuple(size.evaluate(self._scheduled) for size in shape) for name, shape in shapes.items()}
+        self._ends, self._fed = source.ends(), source.fed()
         self._checked: set[tuple[int, ...]] = set()
 
     def of_run(
@@ -101,7 +102,7 @@ class RunBounds:
 
     def _told(self, symbol: Symbol, inputs: Mapping[str, Any], steps: Mapping[str, tuple[Symbol, ...]]) -> int:
         """The bound as the shape of an input tells it; of a step that ends early, the most that there is room for."""
-        for name, node in self.source.fed().items():
+        for name, node in self._fed.items():
             shape = getattr(inputs.get(name), "shape", None)
             leading = () if isinstance(node.op, Input) else tuple(step.bound_expr for step in steps.get(name, ()))
             sizes = (*leading, *node.outputs[0].shape)
@@ -122,12 +123,12 @@ class RunBounds:
 
     def chosen_size(self, name: str) -> Symbol | None:
         """A bound in the shape of an input that each run chooses; None if there is none."""
-        symbols = frozenset().union(*(size.symbols for size in self.source.fed()[name].outputs[0].shape))
+        symbols = frozenset().union(*(size.symbols for size in self._fed[name].outputs[0].shape))
         return next((bound for bound in self.limits if bound in symbols), None)
 
     def shape_of(self, name: str) -> tuple[int, ...] | None:
         """The shape of a fed array as the program takes it; None for one that is streamed."""
-        return tuple(size.evaluate(self._scheduled) for size in self._shapes[name]) if name in self._shapes else None
+        return self._shapes.get(name)
 
     def fitted(self, name: str, array: Any) -> Any:
         """A fed array as the program takes it: as large as the capacity, with zeros at its end."""

@@ -26,6 +26,7 @@ class RunInputs:
         self.bounds, self.domains = bounds, domains
         self.arrays: Arrays = {}  # bound inputs
         self.prepared: Arrays = {}  # the same, as device programs take them
+        self._specs_at = functools.lru_cache(16)(lambda numbers: input_specs(bounds.source, domains, dict(numbers)))
 
     @functools.cached_property
     def specs(self) -> dict[str, InputSpec]:
@@ -33,7 +34,7 @@ class RunInputs:
 
     def specs_of(self, numbers: Bounds) -> dict[str, InputSpec]:
         """The inputs of a run with these bounds."""
-        return self.specs if numbers == self.bounds.compiled else input_specs(self.bounds.source, self.domains, numbers)
+        return self.specs if numbers == self.bounds.compiled else self._specs_at(tuple(numbers.items()))
 
     @property
     def needed(self) -> dict[str, InputSpec]:

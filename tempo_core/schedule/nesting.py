@@ -9,13 +9,14 @@ r, 4 iterations late. Where isl finds no schedule, statements are cut in pieces 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import islpy as isl
 
 from tempo_core.ir.dependence import direction, latest_levels, strongly_connected
-from tempo_core.prices import MOST_STATEMENTS_FOR_ISL
+from tempo_core.ir.ops.work import size
+from tempo_core.prices import MOST_STATEMENTS_FOR_ISL, nominal
 from tempo_core.schedule import pieces
 from tempo_core.schedule.constraints import Constraints, Dependence, Statement
 from tempo_core.schedule.pieces import Backwards, Row
@@ -144,10 +145,10 @@ class _Nesting:
         if any(len(k) > 1 for k in kinds):
             return None
         looped = [True in k for k in kinds]
-        sources: list[set[int]] = [set() for _ in components]
-        for reader, source, _ in arcs:
+        sources: list[dict[int, int]] = [{} for _ in components]  # with the numbers of elements that are read
+        for reader, source, d in arcs:
             if reader != source:
-                sources[reader].add(source)
+                sources[reader][source] = sources[reader].get(source, 0) + self._size(d)
         ways = [int(has) for has in looped]
         if turning:
             signs: list[set[str]] = [set() for _ in components]
@@ -168,6 +169,11 @@ class _Nesting:
         """The plain loop over the step, if it respects every dependence of the group; else None."""
         signs = {self._direction(d, step, steps) for d in _between(group, inner)}
         return None if way not in _loops(signs) else step if way == 1 else Backwards(step)
+
+    def _size(self, d: Dependence) -> int:
+        """The number of elements of the value that a dependence reads at one point, with the same number for every bound."""
+        outputs = () if d.read is None else d.source.node.outputs[d.read.edge.output :][:1]  # an end of a step has none
+        return sum(nominal(size(type)) for type in outputs)
 
     def _direction(self, d: Dependence, step: Symbol, steps: Sequence[Symbol]) -> str:
         """Where a dependence reads along the step, in the signs of `moved` in `ir/dependence.py`."""
@@ -291,13 +297,26 @@ def _loops(signs: Iterable[str]) -> set[int]:
     return {way for way, allowed in ((1, {"=", "<", "<="}), (-1, {"=", ">", ">="})) if signs <= allowed}
 
 
-def _ways(looped: Sequence[bool], loops: Sequence[set[int]], sources: Sequence[set[int]]) -> list[int]:
+def _ways(looped: Sequence[bool], loops: Sequence[set[int]], sources: Sequence[Mapping[int, int]]) -> list[int]:
     """The way in which each component runs along a step: 0 without the step, 1 forwards (or as isl will say), -1 backwards.
 
-    A component that may run either way goes with its readers, if they all go one way; else with its last source.
+    A component that may run either way goes with its readers, if they all go one way; else with its largest source, the last of
+    several: the values of a source that goes the other way are kept for all points. Sources that are kept for others do not count.
     """
     ways = [None if both == {1, -1} else -1 if both == {-1} else 1 for both in loops]
     ways = [way if has else 0 for way, has in zip(ways, looped, strict=True)]
+    _follow_readers(ways, sources)
+    for k in [k for k, way in enumerate(ways) if way is None]:
+        kept = {s for reader, each in enumerate(sources) for s in each if (ways[reader] or ways[s]) != ways[s]}
+        before = sorted((size * (source not in kept), source) for source, size in sources[k].items() if ways[source])
+        if before:
+            ways[k] = ways[before[-1][1]]
+    _follow_readers(ways, sources)
+    return [1 if way is None else way for way in ways]
+
+
+def _follow_readers(ways: list[int | None], sources: Sequence[Iterable[int]]) -> None:
+    """Let components that may run either way go with their readers, if these all go one way."""
     readers: list[set[int]] = [set() for _ in ways]
     for k in reversed(range(len(ways))):
         after = {ways[reader] for reader in readers[k]} - {0, None}
@@ -305,11 +324,6 @@ def _ways(looped: Sequence[bool], loops: Sequence[set[int]], sources: Sequence[s
             ways[k] = after.pop()
         for source in sources[k]:
             readers[source].add(k)
-    for k, way in enumerate(ways):
-        if way is None:
-            before = [ways[source] for source in sorted(sources[k]) if ways[source]]
-            ways[k] = before[-1] if before else 1
-    return [way or 0 for way in ways]
 
 
 def _parameter(step: Symbol) -> str:

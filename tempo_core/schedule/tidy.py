@@ -218,7 +218,10 @@ def tightened(item: Item, limits: Limits) -> Item:
             limit_parts.add(part)
         start = start if first is None else maximum(start, first)
         stop = stop if last is None else minimum(stop, last + 1)
-    last = _last_iteration(guards, item, limits)
+    first, last = (_end_of_iterations(guards, item, limits, side) for side in (0, 1))
+    if first is not None:
+        start = maximum(start, first)
+        limit_parts.add(at_least_zero(item.counter.expr - first))
     if last is not None:
         stop = minimum(stop, last + 1)
         limit_parts.add(at_least_zero(last - item.counter.expr))
@@ -242,23 +245,26 @@ def _ends(part: Bool, counter: Symbol) -> tuple[Expr | None, Expr | None]:
     return (-(rest // coefficient), None) if coefficient > 0 else (None, rest // -coefficient)
 
 
-def _last_iteration(guards: Sequence[tuple[Bool, ...]], loop: Loop, limits: Limits) -> Expr | None:
-    """The last iteration in which any of the guards holds, if each ends a known distance before it: `n` for `t <= n` and `t <= n - 1`.
+def _end_of_iterations(guards: Sequence[tuple[Bool, ...]], loop: Loop, limits: Limits, side: int) -> Expr | None:
+    """The first iteration (`side` 0) or the last one (1) in which any of the guards holds, if the ends of all are a known distance apart.
 
-    `guards` are conjunctions, by their parts. Of those that hold in one iteration, `t == 0`, this must not come after the end.
+    It is n for `t <= n` and `t <= n - 1`. `guards` are conjunctions, by their parts. Those that hold in one iteration, `t == 0`, must not
+    hold beyond the end.
     """
     single = [fixed_point(conjunction(*parts), loop.counter) for parts in guards]
     ends = [
-        [end for part in (*parts, *_where_equal(parts, loop.counter)) if (end := _ends(part, loop.counter)[1]) is not None]
+        [end for part in (*parts, *_where_equal(parts, loop.counter)) if (end := _ends(part, loop.counter)[side]) is not None]
         for parts, only in zip(guards, single, strict=True)
         if only is None or not only.is_constant
     ]
+    outwards = 1 if side else -1
     for end in ends[0] if ends else ():
-        nearest = [[(other - end).constant for other in others if (other - end).is_constant] for others in ends]
+        nearest = [[((other - end) * outwards).constant for other in others if (other - end).is_constant] for others in ends]
         if end.symbols and all(nearest):
-            last = end + max(map(min, nearest))
-            if all(only is None or not only.is_constant or is_nonnegative(last - only, limits) for only in single):
-                return last
+            outermost = end + outwards * max(map(min, nearest))
+            apart = [(outermost - only) * outwards for only in single if only is not None and only.is_constant]
+            if all(is_nonnegative(distance, limits) for distance in apart):
+                return outermost
     return None
 
 

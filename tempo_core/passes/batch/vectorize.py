@@ -179,16 +179,18 @@ class _Connected:
         A group is worth vectorizing if an op reads a whole step of it, or if a result (`Output`) collects the step. Operands from a
         loop over the step would have to be kept until the loop ends. So a group with such operands is only worth it if an op reads a
         whole step of it, and either the group is faster at once, or the values that are read are together as large as the operands.
-        Operands that are kept anyway do not count.
+        Operands that are kept anyway do not count. If a run finds out where the step ends, a group with such operands stays in the
+        loop that ends there: what is computed at once is computed up to the capacity.
 
         A group that only feeds a loop over the step is worth it too if it may be computed before that loop at little cost, or if a point of
         it is read outside of the loop too, as by the first iteration: it would be a loop of its own, with all its values kept.
         """
-        fed, faster = self.operands.keys(), self._faster_at_once()
+        fed, faster, ends = self.operands.keys(), self._faster_at_once(), self.step.bound_symbol in self.graph.ends()
         groups = {
             group
             for group, values in self.whole.items()
-            if group not in fed or group in faster or _size(self.graph, values) >= _size(self.graph, self.operands[group])
+            if group not in fed
+            or (not ends and (group in faster or _size(self.graph, values) >= _size(self.graph, self.operands[group])))
         }
         groups |= (self.collected | self.inside & self.outside) - fed
         if not _stays_a_loop(self.graph, self.step, self.legal):

@@ -18,8 +18,11 @@ from typing import Any
 import numpy as np
 
 from tempo_core.ir import ops
+from tempo_core.ir.axes import places_of
+from tempo_core.ir.builder import literal
 from tempo_core.ir.dependence import reached
 from tempo_core.ir.graph import Edge, Graph, constant_number, is_identity
+from tempo_core.ir.labelled import Labelled, reduced, repeated
 from tempo_core.ir.ops import Op
 from tempo_core.passes.base import operand_domains, read_at
 from tempo_core.passes.clean import gathers, masks
@@ -166,6 +169,24 @@ def _dot_of_permuted(slot: int) -> Callable[[View], Edge | None]:
         return view.build.add(replace(op, **axes), *inputs)
 
     return _of(ops.Permute, rewrite, slot)
+
+
+def _dot_of_zeros(slot: int) -> Callable[[View], Edge | None]:
+    """A contraction with zeros: what is infinite or NaN in the other operand makes NaN, and nothing else is left of it."""
+
+    def rule(view: View) -> Edge | None:
+        op, build, shape = view.op, view.build, view.node.outputs[0].shape
+        if view.number(slot) != 0 or not op.left_contract:
+            return None
+        places = places_of(view.graph, view.node)[1 - slot]
+        zeros = build.add(ops.Broadcast(view.type(1 - slot).shape, ()), literal(build, view.type(slot).dtype, 0))
+        product = build.add(ops.Binary("mul"), zeros, view.edge(1 - slot))
+        labels = tuple(places.get(axis, "") for axis in range(view.type(1 - slot).rank))
+        return repeated(
+            build, reduced(build, "sum", Labelled(product, labels), tuple(places.values())), tuple(range(len(shape))), shape
+        )
+
+    return rule
 
 
 def _gather_shifted(view: View) -> Edge | None:
@@ -360,6 +381,8 @@ RULES: tuple[Rule, ...] = (
     Rule("reduce-reduce", ops.Reduce, "sum(sum(x, a), b) -> sum(x, (a, b))", _of(ops.Reduce, _reduce_reduce), up_to=ROUNDING),
     Rule("dot-of-permuted-left", ops.Dot, "dot(permute(a), b) -> dot(a, b)", _dot_of_permuted(0), up_to=ROUNDING),
     Rule("dot-of-permuted-right", ops.Dot, "dot(a, permute(b)) -> dot(a, b)", _dot_of_permuted(1), up_to=ROUNDING),
+    Rule("dot-of-zeros-left", ops.Dot, "dot(0, b) -> sum(0 * b)", _dot_of_zeros(0)),
+    Rule("dot-of-zeros-right", ops.Dot, "dot(a, 0) -> sum(0 * a)", _dot_of_zeros(1)),
     # -- views --------------------------------------------------------------------------------------------------------
     Rule("reshape-to-itself", ops.Reshape, "reshape(x, shape of x) -> x", _operand_if(lambda v: v.type().shape == v.op.shape)),
     Rule("reshape-reshape", ops.Reshape, "reshape(reshape(x, s), r) -> reshape(x, r)", _of(ops.Reshape, lambda view, _, inner: view.build.add(view.op, inner))),

@@ -48,6 +48,7 @@ class Lift(Pass):
     Rewrite: `y[t] = sum(x[0:t + 1])` -> `s = cumsum(x[0:T]); y[t] = s[t]`
     Rewrite: `y[t] = k[0:t + 1] @ q[t]` -> `s[t] = k[0:T] @ q[t]; y[t] = s[t].spatial[0:t + 1]`
     Rewrite: `a[t] = b[t] + c[t] * a[t + 1]` -> `s = linear_scan(c[0:T], b[0:T], reversed); a[t] = s[t]`
+    Rewrite: `a[t] = c * a[t - 1] + outer(x[t], y[t]); a[T - 1]` -> `(c ** (T - 1 - t) * x[t])[0:T].T @ y[0:T]` (`geometric.py`)
     """
 
     name: str = field(default="lift", init=False)

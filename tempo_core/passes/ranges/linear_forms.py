@@ -96,6 +96,8 @@ def _sum(build: Builder, fn: str, left: Edge | None, right: Edge | None) -> Edge
 
 
 def _scaled(build: Builder, fn: str, edge: Edge | None, factor: Edge) -> Edge | None:
+    if edge is not None and fn == "mul" and constant_number(build.graph, edge.source) == 1:
+        return factor
     return None if edge is None else build.add(ops.Binary(fn), edge, factor)
 
 

@@ -16,10 +16,11 @@ from tempo_core.passes.base import operand_domains, read_at
 from tempo_core.passes.clean.masks import equal_branches
 from tempo_core.passes.clean.view import View
 from tempo_core.passes.decisions import note
+from tempo_core.passes.ranges.geometric import Geometric
 from tempo_core.passes.ranges.linear_forms import linear_form, shift_of
 from tempo_core.prices import pays_to_update
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Domain, Point, full_range, identity
+from tempo_core.symbolic.domain import Domain, Index, Point, full_range, identity
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl.relation import never
 
@@ -38,6 +39,7 @@ class Scan:
     coefficients: Edge | None
     terms: Edge
     later: Node | None = None
+    factor: float | None = None  # the number that is the coefficient everywhere but at the first point
 
     def put(self, graph: Graph) -> None:
         """Make the node the element of the scan at its point."""
@@ -61,7 +63,7 @@ def lift_recurrences(graph: Graph, but: Collection[str] = ()) -> list[Scan]:
             sign = cycle_sign(graph, cycle, step)
             if scan is None or not _pays(graph, scan, cycle, loops.get(sign, set())):
                 loops.setdefault(sign, set()).update(cycle.nodes)
-            else:
+            elif not _is_geometric(graph, scan, cycle):
                 scan.put(graph)
                 scans.append(scan)
     return scans
@@ -87,12 +89,28 @@ def _pays(graph: Graph, scan: Scan, cycle: Nest, loops: set[int]) -> bool:
     If only some of them are read, such as the last, a loop keeps one value, and a scan all. So a recurrence joins the loop over the step, in
     the same direction, that gives what each point adds.
     """
-    users = [user for n in cycle.nodes for user in graph.users()[n] if user[0].id not in cycle.nodes]
-    ends = (reader.inputs[slot].by_step(graph[reader.inputs[slot].source].domain).get(scan.step) for reader, slot in users)
-    if any(at is None or scan.step in at.steps or not isinstance(at, Point) for at in ends):
+    if any(at is None or scan.step in at.steps or not isinstance(at, Point) for _, at in _reads(graph, scan, cycle)):
         return True
     addends = [edge.source for edge in (scan.coefficients, scan.terms) if edge is not None]
     return loops.isdisjoint(_in_order(graph, addends, scan.step))
+
+
+def _reads(graph: Graph, scan: Scan, cycle: Nest) -> Iterator[tuple[int, Index | None]]:
+    """The nodes of a cycle that others read, with the points of the step that each reads."""
+    users = [user for n in cycle.nodes for user in graph.users()[n] if user[0].id not in cycle.nodes]
+    for edge in (reader.inputs[slot] for reader, slot in users):
+        yield edge.source, edge.by_step(graph[edge.source].domain).get(scan.step)
+
+
+def _is_geometric(graph: Graph, scan: Scan, cycle: Nest) -> bool:
+    """Whether powers of a constant factor say what a recurrence is, where it is read. They then take its place."""
+    if scan.factor is None:
+        return False
+    of = Geometric(graph, scan.node, scan.step, scan.reverse, scan.factor, scan.terms)
+    if not of.is_exact:
+        return False
+    is_read_last = all(read == (scan.node.id, Point(of.ends[1])) for read in _reads(graph, scan, cycle))
+    return of.put_sum() if is_read_last else of.put_powers()
 
 
 def _recurrent_branch(merge: Node, cycle: Nest) -> int | None:
@@ -136,10 +154,11 @@ def _scan(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) -> 
         return Scan(value, step, reverse, None if is_sum else coefficient, term, merge)
     terms = _terms(graph, merge, branch, inside, addend)
     if is_sum:
-        return Scan(target, step, reverse, None, terms)
+        return Scan(target, step, reverse, None, terms, factor=1.0)
     place = Builder(graph, target, Domain(domain.steps))
     zero = place.add(ops.Broadcast(merge.outputs[0].shape, ()), literal(place, merge.outputs[0].dtype, 0.0))
-    return Scan(target, step, reverse, _merged(graph, merge, branch, factors, zero), terms)
+    factor = constant_number(graph, factors.source) if goes_on else None
+    return Scan(target, step, reverse, _merged(graph, merge, branch, factors, zero), terms, factor=factor)
 
 
 def _is_next(graph: Graph, merge: Node, value: Node, on_cycle: set[int]) -> bool:

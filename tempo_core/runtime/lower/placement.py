@@ -159,11 +159,11 @@ class Placement:
                 at = self._slot(storage, k, self.value(index.expr, env), bounds[k])
                 # Outside of the domain, any will do.
                 places[axes.index(dimensions[k])] = min(max(int(at), 0), slots[k] - 1) if is_static(at) else at
-        part = _Part(value, places)
+        point = _Part(value, places)
         axes = [axis for k, axis in enumerate(axes) if k not in places]
         if in_elements and places and axes == sorted(axes) and len(places) == len(edge.index):
-            return part
-        value = part.value
+            return point
+        value = point.value
         spans: list[int] = []  # the logical dimensions that ranges give; negative numbers for steps of one slot
         masks: list[tuple[int, Any]] = []
         for k, index in enumerate(edge.index):

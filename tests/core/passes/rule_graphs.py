@@ -201,6 +201,20 @@ def dot_of_permuted(slot: int) -> Draw:
     return draw
 
 
+def dot_of_zeros(slot: int) -> Draw:
+    """A contraction of at least one axis, of numbers of all kinds and of zeros."""
+
+    def draw(make: Make) -> Edge:
+        node = make.graph[drawn_dot(make, make.draw(st.integers(0, 2))).source]
+        assert isinstance(node.op, ops.Dot)
+        operands = list(node.inputs)
+        operands[slot] = make.number(0, make.graph.edge_type(node.inputs[slot]).shape)
+        operands[1 - slot] = make.moved(node.inputs[1 - slot])
+        return make.add(node.op, *operands)
+
+    return draw
+
+
 def reshape_to_itself(make: Make) -> Edge:
     shape = make.sizes()
     return make.add(ops.Reshape(shape), make.moved(make.input(shape)))
@@ -420,6 +434,8 @@ GENERATORS: dict[str, Generator] = {
     "reduce-reduce": Generator(reduce_reduce),
     "dot-of-permuted-left": Generator(dot_of_permuted(0), NUMBERS),
     "dot-of-permuted-right": Generator(dot_of_permuted(1), NUMBERS),
+    "dot-of-zeros-left": Generator(dot_of_zeros(0), FOLDED),
+    "dot-of-zeros-right": Generator(dot_of_zeros(1), FOLDED),
     "reshape-to-itself": Generator(reshape_to_itself),
     "reshape-reshape": Generator(reshape_reshape),
     "permute-by-nothing": Generator(permute_by_nothing),

@@ -308,3 +308,66 @@ def test_a_reset_forgets_what_is_infinite_or_not_a_number():
         assert program.text("sdg").count("LinearScan") >= len(updates)
         for result, right in zip(program.run(inputs), expected, strict=True):
             np.testing.assert_array_equal(result, right)
+
+
+def averages(batch: bool, backwards: bool, factor: float) -> tuple[tp.Context, tp.Bound, list[tp.Tensor]]:
+    """An average of outer products, of which only the last point is read; and its gradients."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x, start = tp.input("x", (2, 3), domain=(t,)), tp.input("start", (2, 3, 3))
+        products = x.expand_dims(2) * x.expand_dims(1) if batch else x.index(0, 0).expand_dims(1) * x.index(0, 1)
+        first = start if batch else start.index(0, 0)
+        average = tp.recurrence(first.shape, domain=(t,), name="average")
+        if backwards:
+            average[T - 1] = first
+            average[t] = factor * average[t + 1] + products
+        else:
+            average[0] = first
+            average[t + 1] = average * factor + products
+        last = average[0] if backwards else average[T - 1]
+        gradients = tp.grad((last**2).sum(), wrt=[x, start])
+    return ctx, T, [last, *gradients]
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5, 0.01])
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("batch", [False, True])
+def test_the_last_point_of_an_average_of_outer_products_is_one_product(batch: bool, backwards: bool, factor: float):
+    ctx, T, outputs = averages(batch, backwards, factor)
+    random = np.random.default_rng(0)
+    for length in (1, 2, 40):
+        inputs = {
+            name: random.normal(size=shape).astype("float32") for name, shape in (("x", (length, 2, 3)), ("start", (2, 3, 3)))
+        }
+        expected = reference.evaluate(ctx, outputs, {T: length}, inputs)
+        program = ctx.compile({T: length}, outputs)
+        assert_all_same(program.run(inputs), expected, 1e-4)
+        assert length == 1 or not ("LinearScan" in program.text("sdg") or "for t" in program.text())
+
+
+@pytest.mark.parametrize("change", ["minus", "more than one", "read elsewhere"])
+def test_other_recurrences_are_no_powers(change: str):
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (3,), domain=(t,))
+        average = tp.recurrence((3, 3), domain=(t,), name="average")
+        average[0] = tp.zeros((3, 3))
+        average[t + 1] = {"minus": -0.5, "more than one": 1.5}.get(change, 0.5) * average + x.expand_dims(1) * x
+        outputs = [average[T - 1]] + ([average[T - 2]] if change == "read elsewhere" else [])
+    graph = Lift().apply(Simplify().apply(with_outputs(ctx, outputs)))
+    assert ops_of(graph, LinearScan)
+
+
+def test_what_is_infinite_stays_infinite_in_powers():
+    """`0.01 ** 40` is zero in float32, and an infinity times zero would be NaN."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x, start = tp.input("x", (2,), domain=(t,)), tp.input("start", (2,))
+        state = tp.recurrence((2,), domain=(t,), name="state")
+        state[0] = start
+        state[t + 1] = 0.01 * state
+        outputs = [state, (state.expand_dims(1) * x).sum(0), tp.einsum("ta,tb->ab", x[0:T], state[0:T])]
+    inputs = {"x": np.ones((40, 2), "float32"), "start": np.array([np.inf, 1.0], "float32")}
+    program = ctx.compile({T: 40}, outputs)
+    assert "LinearScan" not in program.text("sdg") and "pow" in program.text("sdg")
+    assert_all_same(program.run(inputs), reference.evaluate(ctx, outputs, {T: 40}, inputs))

@@ -454,3 +454,24 @@ def test_what_decides_an_end_reads_a_varying_part_of_its_past(backend: str, firs
         results = program.run({"prompt": np.asarray(prompt, "float32")}, bounds={T: 30})
         np.testing.assert_allclose(results["x"], row, rtol=1e-5)
         np.testing.assert_allclose(results["sum"], sum(value * 0.5 + 1.0 for value in row), rtol=1e-5)
+
+
+def test_the_gradient_of_weights_costs_what_the_run_takes() -> None:
+    """Backwards, the loop begins where the run ended; it adds up what each point contributes, and keeps none of it up to the capacity."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x, weight = tp.input("x", (2, 4), domain=(t,)), tp.input("weight", (4, 4))
+        h = tp.recurrence((2, 4), domain=(t,), name="h")
+        h[0] = x[0]
+        h[t] = tp.tanh(h[t - 1] @ weight + x)
+        ctx.ends(t, when=abs(h).max((0, 1)) > 0.5)
+        (gradient,) = tp.grad((h**2).sum((0, 1))[0:T].sum(0), wrt=[weight])
+    program = ctx.compile({T: 5000}, [gradient])
+    assert "for c0 in 1 - T:1" in program.text() and "5000" not in program.text()
+    assert " gradient[-c0]" in program.text(), "a sum that the loop carries"
+    random = np.random.default_rng(0)
+    x = 0.05 * random.normal(size=(12, 2, 4)).astype("float32")
+    x[9] = 1.0
+    fed = {"x": x, "weight": random.normal(size=(4, 4)).astype("float32") / 4}
+    small = ctx.compile({T: 12}, [gradient])
+    assert_same(small.run(fed)[0], reference.evaluate(ctx, [gradient], {T: 12}, fed)[0])

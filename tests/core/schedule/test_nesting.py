@@ -109,3 +109,22 @@ def test_points_that_all_read_one_point_are_not_near_it() -> None:
     bounds, inputs = {I: 3, T: 6}, {"x": np.random.default_rng(0).normal(size=(3, 6)).astype("float32")}
     results = ctx.run(bounds, outputs, inputs, tp.Config(backend="numpy"))
     assert_all_same(results, reference.evaluate(ctx, outputs, bounds, inputs), 1e-5)
+
+
+def test_what_reads_the_most_of_a_backwards_loop_runs_in_it() -> None:
+    """The gradient of the addends of a gated sum: point by point as the gradient of the sum goes back, of which no point is kept."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x, gate = tp.input("x", (8,), domain=(t,)), tp.input("gate", (8,), domain=(t,))
+        total = tp.recurrence((8, 8), domain=(t,), name="total")
+        tp.carry(total, tp.zeros((8, 8)), tp.sigmoid(gate).expand_dims(1) * total + x.expand_dims(1) * x)
+        last = total[T - 1]
+        (slope,) = tp.grad((last**2).sum(), wrt=[x])
+    random = np.random.default_rng(0)
+    fed = {name: random.normal(size=(5, 8)).astype("float32") for name in ("x", "gate")}
+    expected = reference.evaluate(ctx, [last, slope], {T: 5}, fed)
+    for result, right in zip(ctx.compile({T: 5}, [last, slope]).run(fed), expected, strict=True):
+        np.testing.assert_allclose(result, right, rtol=1e-4, atol=1e-4)
+    points = 10_000
+    program = ctx.compile({T: points}, [last, slope], tp.Config(disable=("vectorize(t)",)))
+    assert program.plan().peak_device_bytes < 6 * points * 8 * 4, "no 64 numbers a point"

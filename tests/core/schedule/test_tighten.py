@@ -106,3 +106,15 @@ def test_an_equality_leaves_one_iteration():
 def test_an_equality_of_a_multiple_is_no_limit():
     item = loop_over(guarded(2 * n.expr == t.expr, RUN))
     assert tightened(item, {}) == item
+
+
+def test_limits_a_known_distance_apart_are_one_limit():
+    """The last of several ends and the first of several starts, where one statement runs in a single iteration."""
+    for sign, limits in ((1, ("max(4 - t, 0)", "5")), (-1, ("0", "min(t + 1, 5)"))):
+        end = n.expr + t.expr - 4 if sign == 1 else t.expr - n.expr
+        item = loop_over(guarded(end - 1 >= 0, RUN), guarded(end >= 0, OTHER), guarded(end == 0, RUN))
+        changed = tightened(item, {})
+        assert executed(changed, {}) == executed(item, {})
+        assert inner_limits(changed) == limits
+    item = loop_over(guarded(n.expr + t.expr - 4 >= 0, RUN), guarded(n.expr == 0, OTHER))
+    assert tightened(item, {}) == item, "the second statement runs before the others begin"
