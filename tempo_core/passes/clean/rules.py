@@ -277,9 +277,10 @@ def _of_permuted(view: View) -> Edge | None:
 
 def _before(view: View, slot: int, order: tuple[int, ...]) -> Edge | None:
     """An operand before a change of the order of its axes, if it is changed so, or repeats what can be repeated along other axes."""
-    op, inner = view.operand(slot), view.inner(slot)
+    op = view.operand(slot)
+    inner = view.inner(slot) if isinstance(op, (ops.Permute, ops.Broadcast)) else None
     if not isinstance(op, ops.Broadcast) or inner is None:
-        return inner if isinstance(op, ops.Permute) else None
+        return inner
     axes = tuple(order[axis] for axis in op.axes)
     sizes = tuple(op.shape[k] for k in sorted(range(len(order)), key=order.__getitem__))
     return view.build.add(ops.Broadcast(sizes, axes), inner) if axes == tuple(sorted(axes)) else None
