@@ -150,13 +150,13 @@ def test_a_second_start_compiles_nothing(tmp_path: Path, compilations: list[str]
 
 
 def outer_products(T: int = 2400, **options: Any) -> tp.Program[Any]:
-    """The last value of an average of outer products: all of them at once are 39 MB, and a loop keeps one."""
+    """The last value of an average of functions of outer products: all of them at once are 39 MB, and a loop keeps one."""
     ctx = tp.Context("t")
     with ctx as ((t, bound),):
         x = tp.input("x", (64,), domain=(t,))
         average = tp.recurrence((64, 64), domain=(t,), name="average")
-        average[0] = x[0].expand_dims(1) * x[0]
-        average[t] = 0.99 * average[t - 1] + 0.01 * x.expand_dims(1) * x
+        average[0] = tp.abs(x[0].expand_dims(1) * x[0])
+        average[t] = 0.99 * average[t - 1] + 0.01 * tp.abs(x.expand_dims(1) * x)
     return ctx.compile({bound: T}, average[bound - 1], tp.Config(**options))
 
 
@@ -281,8 +281,8 @@ def test_a_step_over_which_the_host_is_called_stays(step: str, form: Form) -> No
     with ctx as ((i, iterations), (t, bound)):
         x = tp.input("x", (64,), domain=(i, t))
         average = tp.recurrence((64, 64), domain=(i, t), name="average")
-        average[i, 0] = x[i, 0].expand_dims(1) * x[i, 0]
-        average[i, t] = 0.99 * average[i, t - 1] + 0.01 * x.expand_dims(1) * x
+        average[i, 0] = tp.abs(x[i, 0].expand_dims(1) * x[i, 0])
+        average[i, t] = 0.99 * average[i, t - 1] + 0.01 * tp.abs(x.expand_dims(1) * x)
         tp.sink(lambda value, *at: None, average[i, bound - 1].sum() if step == "i" else average.sum(), name="seen")
     program = ctx.compile({iterations: 2, bound: 2400}, average[iterations - 1, bound - 1])
     assert (Form() if program.choice is None else program.choice.form) == form

@@ -263,27 +263,15 @@ def _slice_of_permuted(view: View, first: ops.Permute, inner: Edge) -> Edge:
 def _of_permuted(view: View) -> Edge | None:
     """An op of operands with their axes in one other order: the order is changed after it, where it may meet another one."""
     slots, op = range(len(view.node.inputs)), view.op
-    orders = {each.order for each in map(view.operand, slots) if isinstance(each, ops.Permute)}
-    if len(orders) != 1:
+    orders = {each.order if isinstance(each, ops.Permute) else None for each in map(view.operand, slots)}
+    operands = [view.inner(slot) for slot in slots] if len(orders) == 1 and None not in orders else []
+    present = [edge for edge in operands if edge is not None]
+    if len(present) < len(slots):
         return None
     (order,) = orders
-    operands = [_before(view, slot, order) for slot in slots]
-    present = [edge for edge in operands if edge is not None]
-    if len(present) < len(operands):
-        return None
+    assert order is not None
     moved = replace(op, axis=order[op.axis]) if isinstance(op, (ops.Concat, ops.Pad)) else op
     return view.build.add(ops.Permute(order), view.build.add(moved, *present))
-
-
-def _before(view: View, slot: int, order: tuple[int, ...]) -> Edge | None:
-    """An operand before a change of the order of its axes, if it is changed so, or repeats what can be repeated along other axes."""
-    op = view.operand(slot)
-    inner = view.inner(slot) if isinstance(op, (ops.Permute, ops.Broadcast)) else None
-    if not isinstance(op, ops.Broadcast) or inner is None:
-        return inner
-    axes = tuple(order[axis] for axis in op.axes)
-    sizes = tuple(op.shape[k] for k in sorted(range(len(order)), key=order.__getitem__))
-    return view.build.add(ops.Broadcast(sizes, axes), inner) if axes == tuple(sorted(axes)) else None
 
 
 def _slice_of_dot_batch(view: View) -> Edge | None:
@@ -363,7 +351,6 @@ RULES: tuple[Rule, ...] = (
     Rule("merge-at-own-points", ops.Merge, "merge(x[0] if t == 0, x[t] if t == 2, y) -> merge(x[t] if t == 0, x[t] if t == 2, y)", masks.own_points),
     Rule("eval-number", ops.Eval, "eval(3) -> 3", _eval_number),
     # -- arithmetic ---------------------------------------------------------------------------------------------------
-    Rule("binary-of-permuted", ops.Binary, "permute(x) + permute(y) -> permute(x + y)", _of_permuted),
     Rule("fold-mul", ops.Binary, "2 * 3 -> 6", _fold_numbers, fn=("mul",)),
     Rule("fold-div", ops.Binary, "3 / 2 -> 1.5", _fold_numbers, fn=("div",)),
     Rule("sum-of-merges", ops.Binary, "merge(a if c, 0) + merge(b if c, 0) -> merge(a + b if c, 0)", _sum_of_merges, fn=("add",), up_to=SIGN_OF_ZERO),

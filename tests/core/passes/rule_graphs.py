@@ -315,17 +315,12 @@ def slice_of_permuted(make: Make) -> Edge:
 
 
 def of_permuted(op: Callable[[Make, int], ops.Op], count: int = 2) -> Draw:
-    """An op of values with their axes in one other order. In place of one of several, there may be a value that is repeated along axes."""
+    """An op of values with their axes in one other order."""
 
     def draw(make: Make) -> Edge:
         shape = make.sizes(make.draw(st.integers(1, 3)))
         order = tuple(make.draw(st.permutations(range(len(shape)))))
         operands = [make.moved(make.add(ops.Permute(order), make.moved(make.input(shape)))) for _ in range(count)]
-        if count > 1 and make.draw(st.booleans()):
-            turned, axis = tuple(shape[k] for k in order), make.axis(shape)
-            axes = (axis,) if make.draw(st.booleans()) else ()
-            each = make.moved(make.input(tuple(turned[a] for a in axes)))
-            operands[0] = make.moved(make.add(ops.Broadcast(turned, axes), each))
         return make.add(op(make, len(shape)), *make.draw(st.permutations(operands)))
 
     return draw
@@ -449,9 +444,6 @@ GENERATORS: dict[str, Generator] = {
         of_permuted(lambda make, rank: ops.Pad(make.draw(st.integers(0, rank - 1)), Expr.of(1), t.bound_expr), 1)
     ),
     "concat-of-permuted": Generator(of_permuted(lambda make, rank: ops.Concat(make.draw(st.integers(0, rank - 1))))),
-    "binary-of-permuted": Generator(
-        of_permuted(lambda make, rank: ops.Binary(make.draw(st.sampled_from(["minimum", "maximum"]))))
-    ),
     "slice-of-dot-batch": Generator(slice_of_dot_batch, NUMBERS),
     "gather-shifted": Generator(gather_shifted),
     "gather-of-where": Generator(gather_of_where),
