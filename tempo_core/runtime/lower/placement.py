@@ -194,10 +194,10 @@ class Placement:
         With it comes the largest number of them, at most the slots of the store. None for other edges.
         """
         ranges = [(k, index) for k, index in enumerate(edge.index) if isinstance(index, Range)]
-        if len(ranges) != 1 or not self.liveness.is_store((edge.source, edge.output)):
+        storage = self.storage.get((edge.source, edge.output))
+        if len(ranges) != 1 or storage is None or not self.liveness.is_store((edge.source, edge.output)):
             return None
         ((k, index),) = ranges
-        storage = self.storage[edge.source, edge.output]
         if index.start != 0 or index.stride != 1 or index.size is None or storage.lasting_along(k) is not None:
             return None
         most = int(maximum_over(index.stop, domain).evaluate(self.bounds))
