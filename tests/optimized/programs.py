@@ -182,7 +182,8 @@ CLASSICS = (  # each recurs, or reads the past, in a way of its own
 )
 LEDGER = (
     "kalman filter", "llama 1 row", "llama 4 rows", "ppo functional", "ppo host", "reinforce", "rnn gradient", "stencil",
-    "window attention", "window max gradient",
+    "window attention", "window max gradient", "stack machine", "Q table, by one-hot product", "average of products",
+    "attention, a chosen length", "weather on a ring",
 )  # fmt: skip
 RL, LLM = ("tempo_rl.cli", "tempo_rl.train"), ("tempo_llm.cli", "tempo_llm.training.run")
 CORE = ("benchmarks.classics.table", "benchmarks.ledger.programs", "tests.test_project")

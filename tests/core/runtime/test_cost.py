@@ -32,7 +32,7 @@ statement  times  operations  bytes moved  temporaries
 next h     T - 1  9*T - 9     36*T - 36    0
 output h   1      0           24*T         0
 h|1        T - 1  0           24*T - 24    0
-x          1      3           24           0
+first h    1      3           24           0
 h|0        1      0           24           0
 
 in all
