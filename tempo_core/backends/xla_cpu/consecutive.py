@@ -18,7 +18,7 @@ from jax import lax
 
 from tempo_core.backends.base import Array
 from tempo_core.ir import ops
-from tempo_core.prices import MOST_ELEMENTS_TO_SLICE
+from tempo_core.prices import LEAST_BYTES_TO_SLICE, MOST_ELEMENTS_TO_SLICE
 
 Start = tuple[int, int]  # the slot of a scalar, and its sign
 
@@ -63,8 +63,8 @@ def sliced(x: Array, axis: int, positions: Array, start: Array) -> Array:
 
 
 def has_few_elements(op: ops.Gather, x: Array, positions: Array) -> bool:
-    """Whether a gather takes so few elements that each is a slice: one of each row, or some along an axis."""
-    if op.batch > 1 or positions.ndim != 1:
+    """Whether a gather takes so few elements of a larger value that each is a slice: one of each row, or some along an axis."""
+    if op.batch > 1 or positions.ndim != 1 or x.nbytes < LEAST_BYTES_TO_SLICE:
         return False
     rest = math.prod(n for axis, n in enumerate(x.shape) if axis != op.axis and axis >= op.batch)
     return x.shape[op.axis] > 0 and 0 < len(positions) * rest <= MOST_ELEMENTS_TO_SLICE

@@ -260,20 +260,6 @@ def _slice_of_permuted(view: View, first: ops.Permute, inner: Edge) -> Edge:
     return view.build.add(first, view.build.add(replace(view.op, axis=first.order[view.op.axis]), inner))
 
 
-def _of_permuted(view: View) -> Edge | None:
-    """An op of operands with their axes in one other order: the order is changed after it, where it may meet another one."""
-    slots, op = range(len(view.node.inputs)), view.op
-    orders = {each.order if isinstance(each, ops.Permute) else None for each in map(view.operand, slots)}
-    operands = [view.inner(slot) for slot in slots] if len(orders) == 1 and None not in orders else []
-    present = [edge for edge in operands if edge is not None]
-    if len(present) < len(slots):
-        return None
-    (order,) = orders
-    assert order is not None
-    moved = replace(op, axis=order[op.axis]) if isinstance(op, (ops.Concat, ops.Pad)) else op
-    return view.build.add(ops.Permute(order), view.build.add(moved, *present))
-
-
 def _slice_of_dot_batch(view: View) -> Edge | None:
     """Some of a batch of products, if nothing else needs the others: the products of some of the operands."""
     dot, op = view.operand(), view.op
@@ -380,8 +366,6 @@ RULES: tuple[Rule, ...] = (
     Rule("broadcast-broadcast", ops.Broadcast, "broadcast(broadcast(x, s), r) -> broadcast(x, r)", _of(ops.Broadcast, _broadcast_broadcast)),
     Rule("whole-slice", ops.Slice, "x[0:n] -> x", _operand_if(_whole_slice)),
     Rule("slice-of-permuted", ops.Slice, "permute(x)[a:b] -> permute(x[a:b])", _of(ops.Permute, _slice_of_permuted)),
-    Rule("pad-of-permuted", ops.Pad, "pad(permute(x)) -> permute(pad(x))", _of_permuted),
-    Rule("concat-of-permuted", ops.Concat, "concat(permute(x), permute(y)) -> permute(concat(x, y))", _of_permuted),
     Rule("slice-of-dot-batch", ops.Slice, "dot(a, b; batch k)[i:j] -> dot(a[i:j], b[i:j]; batch k)", _slice_of_dot_batch, up_to=ROUNDING),
     Rule("gather-of-repeated", ops.Gather, "x[k, i[k]] -> permute(x[..., i]), where x or i is repeated along k", gathers.gather_of_repeated),
     Rule("gather-shifted", ops.Gather, "x[c + 0, c + 1, ..., c + n - 1] -> x[c:c + n]", _gather_shifted),

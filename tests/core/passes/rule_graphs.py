@@ -314,18 +314,6 @@ def slice_of_permuted(make: Make) -> Edge:
     return part(make, make.add(ops.Permute(order), make.moved(make.input(shape))), axis, shape[order[axis]])
 
 
-def of_permuted(op: Callable[[Make, int], ops.Op], count: int = 2) -> Draw:
-    """An op of values with their axes in one other order."""
-
-    def draw(make: Make) -> Edge:
-        shape = make.sizes(make.draw(st.integers(1, 3)))
-        order = tuple(make.draw(st.permutations(range(len(shape)))))
-        operands = [make.moved(make.add(ops.Permute(order), make.moved(make.input(shape)))) for _ in range(count)]
-        return make.add(op(make, len(shape)), *make.draw(st.permutations(operands)))
-
-    return draw
-
-
 def slice_of_dot_batch(make: Make) -> Edge:
     batch, n, contracted = make.sizes(1)[0], make.sizes(1), make.draw(st.booleans())
     k = (Expr.of(2),) if contracted else ()
@@ -440,10 +428,6 @@ GENERATORS: dict[str, Generator] = {
     "whole-slice": Generator(whole_slice),
     "sum-of-scatter-batch": Generator(sum_of_scatter_batch, NUMBERS),
     "slice-of-permuted": Generator(slice_of_permuted),
-    "pad-of-permuted": Generator(
-        of_permuted(lambda make, rank: ops.Pad(make.draw(st.integers(0, rank - 1)), Expr.of(1), t.bound_expr), 1)
-    ),
-    "concat-of-permuted": Generator(of_permuted(lambda make, rank: ops.Concat(make.draw(st.integers(0, rank - 1))))),
     "slice-of-dot-batch": Generator(slice_of_dot_batch, NUMBERS),
     "gather-shifted": Generator(gather_shifted),
     "gather-of-where": Generator(gather_of_where),

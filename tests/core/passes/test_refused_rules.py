@@ -55,12 +55,6 @@ def test_a_product_keeps_the_order_of_its_free_axes(make: Make):
     assert refused(ops.Dot, make.graph, make.add(ops.Dot((2,), (0,)), turned, b))
 
 
-def test_an_op_of_a_permuted_operand_and_another_one_stays(make: Make):
-    """The other one may have no operands of its own."""
-    x, other = make.input((Expr.of(3), Expr.of(2)), domain=()), make.input((Expr.of(2), Expr.of(3)), domain=())
-    assert refused(ops.Concat, make.graph, make.add(ops.Concat(0), make.add(ops.Permute((1, 0)), x), other))
-
-
 def test_numbers_that_are_not_neutral_stay(make: Make):
     x = make.input((), domain=())
     one, zero = make.number(1.0), make.number(0.0)
