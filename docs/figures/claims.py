@@ -118,6 +118,7 @@ PEERS = ("JAX by hand", "PyTorch by hand", "transformers")
 SOURCES: Sequence[tuple[str, Callable[[Record], Found]]] = (
     ("classics", _classics),
     ("classics-small", _classics),
+    ("classics-long", _classics),
     ("learning", _learning),
     (
         "ppo",

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tempo_core.ir.dependence import fixed_point
-from tempo_core.schedule.tree import Block, If, Item, Loop, as_block, changed, flat, guarded, substitute
+from tempo_core.schedule.tree import Block, If, Item, Loop, as_block, changed, flat, guarded, substitute, walk
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, Connective, Truth, at_least_zero, conjunction, facts_of
 from tempo_core.symbolic.expr import Atom, Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, maximum, minimum
 from tempo_core.symbolic.proof import extreme
@@ -258,9 +258,10 @@ def _end_of_iterations(guards: Sequence[tuple[Bool, ...]], loop: Loop, limits: L
         if only is None or not only.is_constant
     ]
     outwards = 1 if side else -1
+    inner = {part.counter for part in walk(loop.body) if isinstance(part, Loop)}
     for end in ends[0] if ends else ():
         nearest = [[((other - end) * outwards).constant for other in others if (other - end).is_constant] for others in ends]
-        if end.symbols and all(nearest):
+        if end.symbols and inner.isdisjoint(end.symbols) and all(nearest):
             outermost = end + outwards * max(map(min, nearest))
             apart = [(outermost - only) * outwards for only in single if only is not None and only.is_constant]
             if all(is_nonnegative(distance, limits) for distance in apart):

@@ -68,20 +68,21 @@ def test_positions_that_follow_each_other_are_a_slice(name: str) -> None:
 
 @pytest.mark.parametrize("is_of_rows", [False, True])
 def test_few_elements_at_any_positions(is_of_rows: bool) -> None:
-    x = np.arange(45, dtype=np.float32).reshape(5, 9)
-    for positions in ([0, 3, 8, 2, 2], [-4, 12, LEAST, MOST, 7]):
+    x = np.arange(450, dtype=np.float32).reshape(5, 90)
+    assert not has_few_elements(Gather(1, batch=int(is_of_rows)), x[:, :9], np.zeros(5, np.int32))  # a small value is gathered
+    for positions in ([0, 3, 8, 2, 2], [-4, 92, LEAST, MOST, 7]):
         op, at = Gather(1, batch=int(is_of_rows)), np.asarray(positions, np.int32)
         assert has_few_elements(op, x, at) == is_of_rows  # 25 elements are more than 16
-        clamped = np.clip(at, 0, 8)
+        clamped = np.clip(at, 0, 89)
         expected = x[np.arange(5), clamped] if is_of_rows else x[:, clamped]
         np.testing.assert_array_equal(in_slices(op, jax.numpy.asarray(x), jax.numpy.asarray(at)), expected)
 
 
 @pytest.mark.parametrize(("rows", "has_gathers"), [(4, False), (20, True)])
 def test_diagonals_of_a_table_with_few_rows_are_slices(rows: int, has_gathers: bool) -> None:
-    traced = load()["local alignment"].program(B=1, M=rows, N=30)
+    traced = load()["local alignment"].program(B=1, M=rows, N=80)
     program = traced.compile()
-    program.run({"score": np.random.default_rng(0).normal(size=(1, rows, 30)).astype(np.float32)})
+    program.run({"score": np.random.default_rng(0).normal(size=(1, rows, 80)).astype(np.float32)})
     assert program._staged is not None
     modules = [parse(segment.compiled.as_text()) for segment in program._staged.segments]
     in_loops = [i.opcode for m in modules for loop in m.loops() for each in m.operations(loop.body) for i in m.inside(each)]
