@@ -64,6 +64,8 @@ def _cut_at_value(loop: Loop, limits: Limits, cuts: Cuts | None) -> list[Item]:
         if comparison.kind != ">=" or abs(sign) != 1 or not others or not others <= values:
             continue
         limit = loop.counter.expr - comparison.expr * sign  # the condition says `t >= limit` or `t <= limit`
+        if loop.counter in limit.symbols:
+            continue  # such as `t >= n - t % 4`
         place = limit if sign > 0 else limit + 1
         is_large = weight > 0 and weight >= LEAST_SHARE_TO_CUT_AT_VALUE * whole
         if is_large or (comparison in dear and _is_near_an_end(place, loop)):

@@ -152,6 +152,13 @@ def test_other_loops_do_not_begin_earlier(item: Item):
     assert begun(item) == item
 
 
+def test_a_loop_is_not_cut_at_a_place_that_its_counter_moves():
+    item = Loop(t, Expr.of(0), END.expr + 1, 1, Block((TAKE, guarded(t.expr + (t.expr + END.expr) % 4 >= END.expr, NEXT))))
+    changed = cut(item, {END: (0, 8)}, Cuts(lambda body: 1, values=frozenset({END})))
+    for last in range(9):
+        assert executed(changed, {END: last}) == executed(item, {END: last})
+
+
 @pytest.mark.parametrize(
     ("first", "left"),
     [
