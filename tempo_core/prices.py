@@ -209,10 +209,6 @@ LEAST_PIECES_TO_TRANSPOSE = price(128, "pieces in which each element of a scan l
     "(1024, 60, 32) 9.1 and 9.7")
 LEAST_PADDINGS_OF_A_SUM = price(2, "paddings whose sum is computed by itself", "backends/xla_cpu/apart.py",
     "two cores; the gradient of a stencil at [200, 200], four paddings: 34 us an iteration, 86 where each is written to memory")
-LEAST_BYTES_FOR_TILES = price(64 * 2**20, "bytes of a prefix, padded, of which products read tiles", "backends/xla_cpu/prefixes.py",
-    "two cores, a quiet machine; a token of a Llama 768 wide between positions 250 and 1,000, in tiles, whole, and by hand in tiles of 128, in ms: "
-    "four layers, one row (prefixes of 3 MB) 7.1, 6.7, 7.7; four rows (13 MB) 16.0, 13.0, 12.9; twelve layers, one row 25.8, 22.6, 22.1")
-POINTS_OF_A_TILE = price(256, "points of such a tile", "backends/xla_cpu/prefixes.py")
 LEAST_LENGTH_TO_SLICE = price(32, "elements that follow each other which are a slice in place of a gather", "backends/xla_cpu/island.py",
     "two cores; a gather takes 1 ns an element, the slice less than half")
 MOST_ELEMENTS_TO_SLICE = price(16, "elements at positions that an iteration of a loop computes, which are a slice each in place of a gather",

@@ -94,19 +94,6 @@ class Split(Parts):
         return self.arrays[min(max(int(index), 0), len(self.arrays) - 1)]
 
 
-@dataclass(frozen=True)
-class Prefix:
-    """An operand that is the first points of a store, as its first dimension: `whole` has all of them, and anything past their `length`.
-
-    `part(start, count)` reads so many of them, among the first `most`.
-    """
-
-    whole: Array
-    length: Expr
-    most: int
-    part: Callable[[Array, int], Array]
-
-
 class Backend(ABC):
     """Kernels and array helpers of one array library."""
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
@@ -72,12 +71,13 @@ def dot(at: Setting, op: ops.Dot, left: Array, right: Array, shares: Shares | No
     wide_left = _Wide(left, left_batch, [op.left_contract[k] for k in contract], left_free, left_axis, devices)
     wide_right = _Wide(right, right_batch, [op.right_contract[k] for k in contract], right_free, right_axis, devices)
     batch_axes = tuple(range(len(batch)))
+    accumulate = jnp.float32 if left.dtype in (jnp.bfloat16, jnp.float16) else left.dtype
     product = lax.dot_general(
         wide_left.array,
         wide_right.array,
         ((wide_left.contracted, wide_right.contracted), (batch_axes, batch_axes)),
         precision=DOT_PRECISION,
-        preferred_element_type=accumulated(left.dtype),
+        preferred_element_type=accumulate,
     )
     batch_sizes = [left.shape[k] for k in left_batch]
     sizes, order = list(batch_sizes), list(range(len(batch)))
@@ -89,11 +89,6 @@ def dot(at: Setting, op: ops.Dot, left: Array, right: Array, shares: Shares | No
     result = jnp.reshape(result, [*batch_sizes, *free_sizes])
     places = [*_in_order(batch), *range(len(batch), result.ndim)]
     return jnp.transpose(result, places).astype(left.dtype)
-
-
-def accumulated(dtype: Any) -> Any:
-    """The dtype in which products of numbers of a dtype are added up."""
-    return jnp.float32 if dtype in (jnp.bfloat16, jnp.float16) else dtype
 
 
 def outer_product(op: ops.Dot, left: Array, right: Array) -> Array:

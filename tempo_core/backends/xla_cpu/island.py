@@ -2,7 +2,7 @@
 
 Paddings read dear values from memory, and their sums are in memory (`apart`). Gathers at positions that follow each other are slices
 (`consecutive`). What is updated is read before (`in_place`). Scans compute large operands as they go, and what takes a part of their
-elements (`picked_scans`). Products of large slices run in parts (`parts`), those of prefixes in tiles (`prefixes`).
+elements (`picked_scans`). Products of large slices run in parts (`parts`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import jax
 
-from tempo_core.backends.base import Array, Parts, Prefix, Setting
+from tempo_core.backends.base import Array, Parts, Setting
 from tempo_core.backends.products import dot, shares_of
 from tempo_core.backends.scopes import instruction_scope
 from tempo_core.backends.xla_cpu.apart import Apart, counter
@@ -20,7 +20,6 @@ from tempo_core.backends.xla_cpu.elementwise_scans import Producers
 from tempo_core.backends.xla_cpu.in_place import Updates
 from tempo_core.backends.xla_cpu.parts import in_parts
 from tempo_core.backends.xla_cpu.picked_scans import PickedScans
-from tempo_core.backends.xla_cpu.prefixes import Prefixes
 from tempo_core.ir import ops
 from tempo_core.prices import LEAST_LENGTH_TO_SLICE
 
@@ -39,15 +38,13 @@ class _Island:
 
     def __init__(self, at: Setting, body: ops.Dataflowed, operands: Sequence[Array]):
         self.at, self.types = at, body.slot_types
-        wholes = [x.whole if isinstance(x, Prefix) else x for x in operands]
-        self.slots: list[Array] = [*wholes, *[None] * (len(body.slot_types) - len(operands))]
+        self.slots: list[Array] = [*operands, *[None] * (len(body.slot_types) - len(operands))]
         self.producers: Producers = {}
-        self.prefixes = Prefixes(at, operands, self.slots, self.types, self.producers)
         self.apart = Apart(at)
         self.starts = starts(body)
         self.updates = Updates(body, at.env)
         self.on_cpu = jax.default_backend() == "cpu"
-        is_traced = any(isinstance(x, jax.core.Tracer) for x in wholes)
+        is_traced = any(isinstance(x, jax.core.Tracer) for x in operands)
         # Outside of a program, each call would compile the loop of a scan.
         self.picked = PickedScans(at, body) if self.on_cpu and is_traced else None
 
@@ -56,13 +53,13 @@ class _Island:
             for slot, result in self.picked.results(targets[0], self.slots, self.producers).items():
                 self.slots[slot] = result
             return
-        results = self.updates.results(number, sources, targets, self.slots, self._results(op, sources, targets))
+        results = self.updates.results(number, sources, targets, self.slots, self._results(op, sources))
         for target, result in zip(targets, results, strict=True):
             self.slots[target] = result
         self.producers[targets[0]] = (op, tuple(sources))
         self.apart.note(op, sources, targets)
 
-    def _results(self, op: ops.Op, sources: Sequence[int], targets: Sequence[int]) -> tuple[Array, ...]:
+    def _results(self, op: ops.Op, sources: Sequence[int]) -> tuple[Array, ...]:
         first = self.slots[sources[0]] if sources else None
         from_memory = self.apart.from_memory(op, sources, () if first is None or isinstance(first, Parts) else first.shape)
         values = [self.apart.put(self.slots[s]) if s in from_memory else self.slots[s] for s in sources]
@@ -76,9 +73,7 @@ class _Island:
         if isinstance(op, ops.Gather) and counter(self.at.env) is not None and has_few_elements(op, *values):
             return (in_slices(op, *values),)
         if isinstance(op, ops.Dot) and self.on_cpu:
-            product = self.prefixes.product(op, sources, targets[0])
-            if product is None:
-                product = in_parts(self.at, op, sources, self.slots, self.producers)
+            product = in_parts(self.at, op, sources, self.slots, self.producers)
             if product is not None:
                 return (product,)
         if isinstance(op, ops.Dot) and (shares := shares_of(*(self.types[s] for s in sources))) is not None:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tempo_core import prices
-from tempo_core.backends.base import Backend, Prefix, Setting, is_static
+from tempo_core.backends.base import Backend, Setting, is_static
 from tempo_core.backends.products import dot, shares_of
 from tempo_core.backends.scopes import loop_scope, statement_scope
 from tempo_core.backends.xla_cpu.in_place import Reads, after, reads
@@ -283,10 +283,6 @@ class Lowering(Placement):
 
     def operands(self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues) -> list[Any]:
         env, node = self.point(execute, counters), self.graph[execute.node]
-        # JAX does not go backwards through a loop whose length it does not know.
-        has_tiles = (
-            isinstance(node.op, Dataflow) and jax.default_backend() == "cpu" and not self.is_differentiable and not self.spread
-        )
 
         def read(position: int, edge: Edge) -> Any:
             if (id(execute), position) in self._handed:
@@ -297,12 +293,7 @@ class Lowering(Placement):
 
             latest = self._latest_value(edge, execute, stores, counters)
             in_elements = takes_elements(node, position)
-            whole = self.read(edge, stores, inputs, env, needs_zeros, in_elements) if latest is None else latest
-            prefix = self.prefix(edge, node.domain) if has_tiles else None
-            if prefix is None or needs_zeros(0, prefix[0]):
-                return whole
-            index, most = prefix
-            return Prefix(whole, index.true_length, most, lambda *part: self.read(edge, stores, inputs, env, part=part))
+            return self.read(edge, stores, inputs, env, needs_zeros, in_elements) if latest is None else latest
 
         return [read(position, edge) for position, edge in enumerate(self.edges(execute))]
 

@@ -23,9 +23,8 @@ from tempo_core.runtime.lower.liveness import Liveness
 from tempo_core.runtime.lower.unroll import Unrolled
 from tempo_core.runtime.staged.spread import Spread
 from tempo_core.schedule import Storage
-from tempo_core.symbolic.domain import Domain, Point, Range
+from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Expr, StepValues, Symbol
-from tempo_core.symbolic.isl.relation import maximum_over
 
 # A value, or an array of the values in several slots, whose dimensions lie in the order of `Placement.layout`. A split store has
 # several of them: one for each slot of the step along which it is split.
@@ -139,12 +138,10 @@ class Placement:
         env: StepValues,
         needs_zeros: Callable[[int, Range], bool] = lambda dimension, index: True,
         in_elements: bool = False,
-        part: tuple[Any, int] | None = None,
     ) -> Any:
         """The value that an edge delivers at the reader's point `env`. With `in_elements`, the reader takes nothing but elements of it.
 
-        Where `needs_zeros(dimension, index)` does not hold, anything may stand past the end of a padded range. Of a prefix, `part` is the
-        first position to read and how many.
+        Where `needs_zeros(dimension, index)` does not hold, anything may stand past the end of a padded range.
         """
         source = self.graph[edge.source]
         if isinstance(source.op, Input):
@@ -171,14 +168,12 @@ class Placement:
                 continue
             dimension = dimensions[k] if slots[k] > 1 else -1 - len(spans)
             size = int(index.length.evaluate(self.bounds))
-            if part is not None:
-                value = lax.dynamic_slice_in_dim(value, *part, axes.index(dimension), allow_negative_indices=False)
-            elif slots[k] == 1:
+            if slots[k] == 1:
                 value = jnp.broadcast_to(value, (size, *value.shape))
                 axes.insert(0, dimension)
             else:
                 value = self._span(value, axes.index(dimension), index, size, (storage, k, bounds[k]), env)
-            if index.size is not None and part is None and needs_zeros(len(spans), index):
+            if index.size is not None and needs_zeros(len(spans), index):
                 masks.append((len(spans), self._inside(index, size, env)))
             spans.append(dimension)
         order = spans + sorted(set(axes) - set(spans))
@@ -187,21 +182,6 @@ class Placement:
             mask = jnp.broadcast_to(inside.reshape([-1 if k == axis else 1 for k in range(value.ndim)]), value.shape)
             value = jnp.where(mask, value, jnp.zeros(value.shape, value.dtype))
         return value
-
-    def prefix(self, edge: Edge, domain: Domain) -> tuple[Range, int] | None:
-        """The range of an edge that reads the first points of a store, as many as vary with a step of the reader's domain.
-
-        With it comes the largest number of them, at most the slots of the store. None for other edges.
-        """
-        ranges = [(k, index) for k, index in enumerate(edge.index) if isinstance(index, Range)]
-        storage = self.storage.get((edge.source, edge.output))
-        if len(ranges) != 1 or storage is None or not self.liveness.is_store((edge.source, edge.output)):
-            return None
-        ((k, index),) = ranges
-        if index.start != 0 or index.stride != 1 or index.size is None or storage.lasting_along(k) is not None:
-            return None
-        most = int(maximum_over(index.stop, domain).evaluate(self.bounds))
-        return (index, most) if 1 < most <= storage.slots[k] else None
 
     def _stored(self, edge: Edge, stores: Stores, env: StepValues) -> tuple[Any, Storage, tuple[int, ...], list[int]]:
         """The array that has the value of an edge, its storage and slots, and its logical dimensions in the order in which they lie."""
