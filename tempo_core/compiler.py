@@ -120,25 +120,31 @@ class _Compilation:
         start = time.perf_counter()
         capacities = {step.bound_symbol: numbers[bound] for bound, step in zip(limits, graph.chosen, strict=True)}
         every = graph.all_bounds({**{b: n for b, n in numbers.items() if b not in limits}, **capacities})
+        least = {
+            step.bound_symbol: limit.at_least
+            for (bound, limit), step in zip(limits.items(), graph.chosen, strict=True)
+            if bound not in self.ends
+        }
 
         def scheduled() -> Scheduled:
             try:
-                return schedule(graph, every, dealloc=is_interpreted(graph, self.config))
+                return schedule(graph, every, is_interpreted(graph, self.config), least)
             except CausalityError:
                 for each in _extremes(numbers, limits):
                     schedule(self.source, each)  # raises with a cycle of statements that the user wrote
                 raise
 
-        kept = Kept(scheduled()) if self.cache is None else self.cache.schedule(decision, every, scheduled)
+        kept = Kept(scheduled()) if self.cache is None else self.cache.schedule(decision, every, least, scheduled)
         timing["schedule"] = time.perf_counter() - start
         check = functools.partial(check_program, self.source, branch_lines=self.context.branch_lines)
         run_bounds = RunBounds(self.source, graph, numbers, limits, check)
 
-        def at_capacities(capacities: Bounds) -> Program[Any]:
-            smaller = {bound: replace(limit, capacity=capacities[bound]) for bound, limit in limits.items()}
-            return self._program({**numbers, **capacities}, smaller, {}, rebound)
+        def within(narrower: Mapping[Symbol, UpTo]) -> Program[Any]:
+            return self._program(
+                {**numbers, **{bound: limit.capacity for bound, limit in narrower.items()}}, narrower, {}, rebound
+            )
 
-        rebinding = rebound, at_capacities
+        rebinding = rebound, within
         return Program(self.source, kept, self.results, self.config, timing, self.context, self.backend, rebinding, run_bounds)
 
     def _decided(self, numbers: Bounds) -> Decision:

@@ -174,6 +174,8 @@ LEAST_GAIN_OF_A_CAPACITY = price(1.1, "times that a run must be faster, by the c
     "the runs like it", "runtime/cost/capacities.py", "two cores; soft-DTW with gradients, 200 x 250, each up to ten times as long: 5.1 ms with 1.25, "
     "3.2 with 1.1")
 LEAST_SECONDS_OF_A_CAPACITY = price(20e-6, "seconds by which it must be faster too: a launch takes as long", "runtime/cost/capacities.py")
+POINTS_OF_A_LONG_RUN = price(16, "points from which on a run takes the program without conditions on the number of its points, as `T >= 2`; more than any "
+    "that programs read by number", "runtime/cost/capacities.py", "two cores; soft-DTW with two chosen lengths, 100,000 x 40: see benchmarks/classics")
 MOST_LOOPS_TRIED = price(3, "steps that are tried as loops for that, each at the time of all passes", "planner.py")
 
 # -- backends ------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
@@ -96,10 +96,10 @@ class Program(Shown, Generic[R]):
         timing: dict[str, float],
         context: BaseContext,
         backend: Backend,
-        rebinding: tuple[Callable[[Program[R], BoundsLike], Program[R]], Callable[[Bounds], Program[R]]],
+        rebinding: tuple[Callable[[Program[R], BoundsLike], Program[R]], Callable[[Mapping[Symbol, UpTo]], Program[R]]],
         run_bounds: RunBounds,
     ):
-        """`rebinding` are functions that give the program for other bounds, and for other capacities of those that a run chooses."""
+        """`rebinding` are functions that give the program for other bounds, and for narrower limits of those that a run chooses."""
         scheduled = kept.scheduled
         self.source, self.scheduled, self.graph = source, scheduled, scheduled.graph
         self.results, self.config, self.timing, self.backend = results, config, timing, backend
@@ -113,7 +113,7 @@ class Program(Shown, Generic[R]):
         self._context, self._written = context, context.graph.next_id
         self._sources = Sources(tensor_lines(source, context), self._branch_lines())
         self._parameters = frozenset(context.parameters)
-        self._rebound, self._at_capacities = rebinding
+        self._rebound, self._within = rebinding
         is_staged = not is_interpreted(self.graph, config)
         shared = spread(config.devices, source, scheduled, self.limits, lambda: cost_of(scheduled, None)) if is_staged else None
         self._options = config.check_numerics, config.disable, config.launch_seconds
@@ -130,8 +130,8 @@ class Program(Shown, Generic[R]):
         self._programs = StagedPrograms(make)
         self._staged = self._programs.of() if is_staged else None
         self._capacities = Capacities(scheduled, self._staged, run_bounds)
-        self._smaller: dict[tuple[int, ...], Program[R]] = {}  # the program for smaller capacities, as far as runs needed it
-        self._smaller_bound = self._smaller  # the same, with the inputs that are bound
+        self._narrower: dict[tuple[UpTo, ...], Program[R]] = {}  # the program for narrower limits, as far as runs needed it
+        self._narrower_bound = self._narrower  # the same, with the inputs that are bound
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -177,22 +177,22 @@ class Program(Shown, Generic[R]):
         watch = watched(self.source, numbers, fed, seed) if self.config.check_numerics else None
         return Start(program, fed, seed, watch, numbers)
 
-    def _of_run(self, numbers: Bounds) -> Program[R]:
-        """The program at the capacities of a run with these bounds, with the same inputs bound."""
+    def _of_run(self, numbers: Bounds, unknown: Set[Symbol] = frozenset()) -> Program[R]:
+        """The program at the capacities of a run with these bounds, with the same inputs bound. Those of `unknown` may be less."""
         if not self.limits or self.config.disabled("capacities"):
             return self
-        capacities = self._capacities.of_run(numbers)
-        if all(self.bounds[bound] == capacity for bound, capacity in capacities.items()):
+        limits = self._capacities.of_run(numbers, unknown)
+        if limits == self.limits:
             return self
-        point = tuple(capacities.values())
-        if point not in self._smaller:
-            self._smaller[point] = self._at_capacities(capacities)
-        if point not in self._smaller_bound:
-            program, inputs = copy.copy(self._smaller[point]), self._smaller[point]._inputs
+        point = tuple(limits.values())
+        if point not in self._narrower:
+            self._narrower[point] = self._within(limits)
+        if point not in self._narrower_bound:
+            program, inputs = copy.copy(self._narrower[point]), self._narrower[point]._inputs
             is_alike = not self._staged or not program._staged or program._staged.takes_alike(self._staged)
             program._inputs = inputs.bound_as(self._inputs) if is_alike else inputs.bind(self._inputs.arrays, program._prepare)
-            self._smaller_bound[point] = program
-        return self._smaller_bound[point]
+            self._narrower_bound[point] = program
+        return self._narrower_bound[point]
 
     def _out_of_memory(self) -> MemoryGuard:
         return MemoryGuard(lambda said: self.plan().out_of_memory(said))
@@ -268,7 +268,9 @@ class Program(Shown, Generic[R]):
         def function(program: Program[Any]) -> JaxFunction[Any]:
             whole = StagedProgram(program.scheduled, self.backend, disable=self.config.disable, is_differentiable=not gradients)
             options = self.results, self.config.seed, carry or {}, gradients or {}
-            return JaxFunction(whole.as_function(), program._inputs, *options, lambda numbers: function(program._of_run(numbers)))
+            return JaxFunction(
+                whole.as_function(), program._inputs, *options, lambda *of_call: function(program._of_run(*of_call))
+            )
 
         return function(self)
 
@@ -287,7 +289,7 @@ class Program(Shown, Generic[R]):
         device programs of this one. Raises InputError for inputs that do not fit, are streamed, or are bound already.
         """
         program = copy.copy(self)
-        program._inputs, program._smaller_bound = self._inputs.bind(inputs, self._prepare), {}
+        program._inputs, program._narrower_bound = self._inputs.bind(inputs, self._prepare), {}
         return program
 
     @property
@@ -450,7 +452,7 @@ class Program(Shown, Generic[R]):
     @property
     def _all(self) -> tuple[Program[R], ...]:
         """The program for all capacities that runs needed so far."""
-        return self, *self._smaller.values()
+        return self, *self._narrower.values()
 
     @property
     def _limited_bounds(self) -> dict[str, str]:

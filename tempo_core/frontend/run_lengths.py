@@ -12,7 +12,7 @@ def upto(capacity: int, at_least: int = 1) -> UpTo:
     """A bound for `ctx.compile` that each run chooses: `ctx.compile({T: tp.upto(4096)}, loss)`, `program.run(inputs, bounds={T: 137})`.
 
     Runs share the device programs. Stores are as large as the capacity, loops run as often as the bound says. A run with a small bound may take
-    a smaller capacity, a power of two, for which its device programs are compiled once. A program that is right for long sequences only (it
+    a smaller capacity, of four to each power of two, for which its device programs are compiled once. A program that is right for long sequences only (it
     reads `x[3]`, say) names the least bound: `tp.upto(4096, at_least=4)`. Raises BoundsError for numbers that are no bounds.
     """
     for number in (capacity, at_least):

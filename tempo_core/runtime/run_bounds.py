@@ -29,7 +29,7 @@ class RunBounds:
         self._scheduled = {**compiled, **{s.bound_symbol: limits[b].capacity for b, s in zip(limits, graph.chosen, strict=True)}}
         self._scheduled = graph.all_bounds({b: n for b, n in self._scheduled.items() if b not in graph.derived})
         self._shapes = {name: tuple(size.evaluate(self._scheduled) for size in shape) for name, shape in shapes.items()}
-        self._ends, self._fed = source.ends(), source.fed()
+        self.ends, self._fed = source.ends(), source.fed()
         self._checked: set[tuple[int, ...]] = set()
 
     def of_run(
@@ -95,8 +95,8 @@ class RunBounds:
         limit = self.limits.get(bound)
         if limit is not None and number < limit.at_least:
             raise BoundsError(
-                f"{self._ends[bound].domain.steps[0]} ended before its point {limit.at_least - 1}; the program was compiled for {bound}: tp.{limit}",
-                where=self._ends[bound].where,
+                f"{self.ends[bound].domain.steps[0]} ended before its point {limit.at_least - 1}; the program was compiled for {bound}: tp.{limit}",
+                where=self.ends[bound].where,
                 hint=f"compile it for runs that end earlier: ctx.compile({{{bound}: tp.upto({limit.capacity})}}, ...)",
             )
 
@@ -110,7 +110,7 @@ class RunBounds:
                 for number, size in zip(shape, sizes, strict=True):
                     if size.single_atom == symbol:
                         return int(number)
-        if symbol in self._ends:
+        if symbol in self.ends:
             return self.limits[symbol].capacity
         raise BoundsError(
             f"the bound {symbol} is missing, and no input has a dimension of this size",

@@ -36,10 +36,12 @@ class Scheduled:
         return text(self.root, self.graph)
 
 
-def schedule(graph: Graph, bounds: Mapping[Symbol, int], dealloc: bool = False) -> Scheduled:
+def schedule(
+    graph: Graph, bounds: Mapping[Symbol, int], dealloc: bool = False, least: Mapping[Symbol, int] | None = None
+) -> Scheduled:
     """Schedule a verified graph for `bounds` (all that occur in it, each at least 1).
 
-    With `dealloc`, the program also frees values.
+    `least` are the least bounds of a run, of steps whose bounds runs choose. With `dealloc`, the program also frees values.
 
     Raises CausalityError where values depend on themselves, BoundsError, NonAffineError.
     """
@@ -50,7 +52,7 @@ def schedule(graph: Graph, bounds: Mapping[Symbol, int], dealloc: bool = False) 
     for strided in (True, False):
         times = compute(constraints, bounds, strided)
         storage = fold(times, bounds)
-        root = build_program(times, bounds, storage if dealloc and not graph.chosen else None)
+        root = build_program(times, bounds, storage if dealloc and not graph.chosen else None, least or {})
         if not times.loses_order(root, bounds):
             break
     return Scheduled(graph, root, storage, dict(bounds), times)

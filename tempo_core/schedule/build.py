@@ -48,11 +48,14 @@ from tempo_core.symbolic.isl.translate import condition_from_ast, condition_with
 
 
 def build_program(
-    schedule: Schedule, bounds: Mapping[Symbol, int], storage: Mapping[tuple[int, int], Storage] | None = None
+    schedule: Schedule,
+    bounds: Mapping[Symbol, int],
+    storage: Mapping[tuple[int, int], Storage] | None = None,
+    least: Mapping[Symbol, int] | None = None,
 ) -> Block:
     """The program that runs all points of all statements in the order of the schedule, for these bounds.
 
-    With a `storage`, the program also frees the values of outputs with several slots.
+    With a `storage`, the program also frees the values of outputs with several slots. `least` are the least bounds of a run, 1 where there is none.
     """
     lifetimes = Lifetimes(schedule, bounds)
     times = lifetimes.theta if storage is None else with_deallocs(lifetimes, storage)
@@ -60,11 +63,12 @@ def build_program(
     if not present:
         return Block()
     graph = schedule.constraints.graph
-    limits: Limits = {chosen_value(step): (0, bounds[step.bound_symbol] - 1) for step in graph.chosen}
+    lows = {step: (least or {}).get(step.bound_symbol, 1) - 1 for step in graph.chosen}
+    limits: Limits = {chosen_value(step): (low, bounds[step.bound_symbol] - 1) for step, low in lows.items()}
     if len(times) > len(lifetimes.theta):
         root: Item = _in_sequence(present, 0, _Conversion(schedule.constraints.statements))
     else:
-        root = _Loops(schedule, present, bounds).item(present, 0, {})
+        root = _Loops(schedule, present, bounds, lows).item(present, 0, {})
     root = rotated(simplified(tightened(root, limits), limits))
     values = frozenset(chosen_value(step) for step in graph.chosen if step not in graph.ends())
 
@@ -104,8 +108,11 @@ class _Loops:
     second for the two simple cases.
     """
 
-    def __init__(self, schedule: Schedule, times: Mapping[str, isl.Map], bounds: Mapping[Symbol, int]):
-        self.schedule, self.bounds = schedule, dict(bounds)
+    def __init__(
+        self, schedule: Schedule, times: Mapping[str, isl.Map], bounds: Mapping[Symbol, int], lows: Mapping[Symbol, int]
+    ):
+        """`lows` are the least points that a run chooses."""
+        self.schedule, self.bounds, self.lows = schedule, dict(bounds), lows
         self.statements = schedule.constraints.statements
         self.points = {name: time.domain() for name, time in times.items()}
 
@@ -124,7 +131,7 @@ class _Loops:
         if step is None or step in around:
             return self._by_isl(times, entry, around)
         if step in self.schedule.constraints.graph.chosen:  # no loop: the run says which point
-            place = _Place(chosen_value(step).expr, 0, self.bounds[step.bound_symbol] - 1)
+            place = _Place(chosen_value(step).expr, self.lows[step], self.bounds[step.bound_symbol] - 1)
             return self.item(times, entry + 1, {**around, step: place})
         low, high = self._limits(times, step)
         if low == high:

@@ -82,8 +82,8 @@ class Cache:
             return decision
         return self._decision(f"graph-{fingerprint((self._key, _numbers(bounds)))}", make)
 
-    def schedule(self, graph: Decision, bounds: Bounds, make: Callable[[], Scheduled]) -> Kept:
-        """The schedule of a graph for bounds; `make` computes it."""
+    def schedule(self, graph: Decision, bounds: Bounds, least: Bounds, make: Callable[[], Scheduled]) -> Kept:
+        """The schedule of a graph for bounds, `least` for those that runs choose; `make` computes it."""
         if not graph.digest:
             return Kept(make(), (), Executables(self.entries, ""))
         scheduled: list[Scheduled] = []
@@ -92,7 +92,7 @@ class Cache:
             scheduled.append(make())
             return scheduled[0].root, scheduled[0].storage
 
-        key = fingerprint((self._key, graph.digest, _numbers(bounds)))
+        key = fingerprint((self._key, graph.digest, _numbers(bounds), _numbers(least)))
         decision = self._decision(f"schedule-{key}", decided)
         if not scheduled:
             root, storage = decision.value

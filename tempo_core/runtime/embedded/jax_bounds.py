@@ -29,6 +29,7 @@ class Chosen:
     most: Bounds
     true: StepValues
     counters: tuple[Any, ...]
+    traced: frozenset[Symbol]
 
     def formed(self, results: Results, values: Mapping[int, Any]) -> dict[int, Any]:
         """The results of a call, from those of the device program."""
@@ -69,7 +70,7 @@ def of_call(inputs: RunInputs, bounds: CallBounds | None, arrays: Mapping[str, A
             given[key] = limit.capacity
     most = inputs.numbers(arrays, given)
     true: StepValues = {**most, **traced}
-    return Chosen(most, true, tuple(jnp.asarray(true[bound] - 1, jnp.int32) for bound in limits))
+    return Chosen(most, true, tuple(jnp.asarray(true[bound] - 1, jnp.int32) for bound in limits), frozenset(traced))
 
 
 def fitted(bounds: RunBounds, name: str, array: Any) -> Any:

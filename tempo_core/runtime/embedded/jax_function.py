@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import jax
@@ -20,7 +20,7 @@ from tempo_core.runtime.lower.one_way import marked
 from tempo_core.runtime.results import Results, trimmed
 from tempo_core.runtime.run_inputs import RunInputs
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.expr import Bounds
+from tempo_core.symbolic.expr import Bounds, Symbol
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -73,9 +73,10 @@ class JaxFunction(Generic[R]):
         seed: int,
         carry: Carry,
         gradients: Gradients,
-        of_call: Callable[[Bounds], JaxFunction[R]],
+        of_call: Callable[[Bounds, Set[Symbol]], JaxFunction[R]],
     ):
-        """`program(inputs, seed, counters)` gives the results by position; `of_call(bounds)` is the function at the capacities of a call.
+        """`program(inputs, seed, counters)` gives the results by position; `of_call(bounds, unknown)` is the function at the capacities
+        of a call; the bounds of `unknown` may be less.
 
         Raises ConfigError, ArgumentError and InputError.
         """
@@ -140,7 +141,7 @@ class JaxFunction(Generic[R]):
         whole = {**given, **held} if isinstance(given, Mapping) else given
         chosen = of_call(self._inputs, bounds, whole if isinstance(whole, Mapping) else {})
         arrays = _arrays(self._inputs.specs_of(chosen.most), self._inputs.domains, whole)
-        function = self._of_call(chosen.most)
+        function = self._of_call(chosen.most, chosen.traced)
         if self._chooses:
             arrays = {name: fitted(function._inputs.bounds, name, array) for name, array in arrays.items()}
         values, seed = function._call(arrays, state.seed, chosen.counters)

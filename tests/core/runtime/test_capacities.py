@@ -74,9 +74,9 @@ def taken(program: tp.Program[Any], *points: int) -> tuple[int, ...]:
 
 
 def test_a_run_of_few_points_computes_few() -> None:
-    """Temporaries and operations follow the bound of the run, rounded up to a power of two; those that take hardly longer share one."""
+    """Temporaries and operations follow the bound of the run, rounded up to a fourth of a power of two; those that take hardly longer share one."""
     program = compiled(attention)
-    assert taken(program, 100) == (128,) and taken(program, 300) == (512,)
+    assert taken(program, 100) == (128,) and taken(program, 300) == (320,)
     few = taken(program, 3)
     assert taken(program, 10) == few and few[0] <= 64
     at_ten, at_all = (program._of_run({Symbol("T"): n}) for n in (10, CAPACITY))
@@ -85,7 +85,7 @@ def test_a_run_of_few_points_computes_few() -> None:
         each.compile()
     small, large = (sum(each._staged.temporaries(segment) for segment in each._staged.segments) for each in (at_ten, at_all))
     assert small * (CAPACITY // 64) < large
-    assert "T up to 16: at" in program.explain()
+    assert "T up to 10: at" in program.explain()
 
 
 @pytest.mark.parametrize("build", [attention, recurrence, table])
@@ -93,10 +93,10 @@ def test_results_are_those_of_the_bound(build: Callable[[], Built]) -> None:
     ctx, bounds, outputs = build()
     program = compiled(build, 20)
     with patch.multiple(prices, **ALWAYS):
-        for n in (1, 2, 5, 9, 20):
+        for n, size in ((1, 1), (2, 2), (5, 5), (9, 10), (20, 20)):
             shape = (n,) if build is table else (n, WIDTH)
             fed = {name: numbers(*shape) for name in program.inputs}
-            assert taken(program, *[n] * len(bounds)) == tuple(min(1 << (n - 1).bit_length(), 20) for _ in bounds)
+            assert taken(program, *[n] * len(bounds)) == (size,) * len(bounds)
             result, expected = program.run(fed), ctx.run(dict.fromkeys(bounds, n), outputs, fed)
             for name, value in expected.items():
                 assert_same(result[name], value, 1e-4, f"{name} of {n} points")
@@ -106,13 +106,32 @@ def test_results_are_those_of_the_bound(build: Callable[[], Built]) -> None:
 def test_two_bounds_are_chosen_apart() -> None:
     with patch.multiple(prices, **ALWAYS):
         program = compiled(table, 64)
-        assert taken(program, 3, 40) == (4, 64)
-        fed = {"x": numbers(3), "y": numbers(40)}
+        assert taken(program, 3, 41) == (3, 48)
+        fed = {"x": numbers(3), "y": numbers(41)}
         ctx, (rows, columns), outputs = table()
-        expected = ctx.run({rows: 3, columns: 40}, outputs, fed)
+        expected = ctx.run({rows: 3, columns: 41}, outputs, fed)
         result = program.run(fed)
     for name, value in expected.items():
         assert_same(result[name], value, 1e-4, name)
+
+
+def test_runs_of_many_points_have_no_conditions_on_their_number() -> None:
+    """`I + J >= 3` is true for all but the shortest runs, which have a program of their own; a traced bound may be one of them."""
+    program = compiled(table, 64)
+    few, many = (
+        program._of_run({Symbol("I"): n, Symbol("J"): n}) for n in (prices.POINTS_OF_A_LONG_RUN - 1, prices.POINTS_OF_A_LONG_RUN)
+    )
+    assert "if" in str(few.text("program")) and "if" not in str(many.text("program"))
+    ctx, (rows, columns), outputs = table()
+    pure = program.as_jax()
+    function = jax.jit(lambda fed, n: pure(pure.init(), fed, {"I": n, "J": n})[1])
+    padded = {"x": numbers(64), "y": numbers(64)}
+    for n in (1, 2, 3, prices.POINTS_OF_A_LONG_RUN, 64):
+        fed = {name: array[:n] for name, array in padded.items()}
+        expected = ctx.run({rows: n, columns: n}, outputs, fed)
+        for result in (program.run(fed), function(padded, n)):
+            assert_same(np.asarray(result["last"]), expected["last"], 1e-4, f"{n} points")
+            assert_same(np.asarray(result["slope"])[:n], expected["slope"], 1e-4, f"{n} points")
 
 
 def test_a_loop_takes_as_long_at_any_capacity() -> None:
