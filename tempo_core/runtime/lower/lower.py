@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tempo_core import prices
-from tempo_core.backends.base import Backend, Setting, is_static
+from tempo_core.backends.base import Backend, Parts, Setting, is_static
 from tempo_core.backends.products import dot, shares_of
 from tempo_core.backends.scopes import loop_scope, statement_scope
 from tempo_core.backends.xla_cpu.in_place import Reads, after, reads
@@ -76,6 +76,7 @@ class Lowering(Placement):
         self.without = without  # of the choices in `config.CHOICES`, those that are switched off
         self._handed: dict[Operand, Any] = {}  # operands that an iteration took over from the one before
         self._reads: dict[Key, Reads | None] = {}  # of the values that the loop updates in place
+        self._parts: dict[Key, Reads] = {}  # of the stores that are written alone, so far in this iteration
         self._latest: dict[Key, _Latest] = {}  # what each store of several slots took last
         self.is_differentiable = False  # loops whose lengths are numbers, and others marked as such, for JAX's derivatives
 
@@ -150,15 +151,16 @@ class Lowering(Placement):
     @contextmanager
     def _taking_over(self, loop: Loop, registers: Registers, last: Sequence[Any], values: Sequence[Any]) -> Iterator[None]:
         """The trace of one iteration, in which operands are those that the iteration before handed on: `last` and `values`."""
-        before = self.read_at_once, self._handed, self._reads
+        before = self.read_at_once, self._handed, self._reads, self._parts
         self.read_at_once = self._ranges_in(loop.body)
+        self._parts = {}
         self._reads = dict.fromkeys(self._updated_in(loop.body))
         of_key = dict(zip(registers.last, last, strict=True))
         of_readers = {operand: of_key[key] for operand, key in registers.readers.items()}
         of_merges = {(id(merge), 0): value for merge, value in zip(registers.merges, values, strict=True)}
         self._handed = {**self._handed, **of_readers, **of_merges}
         yield
-        self.read_at_once, self._handed, self._reads = before
+        self.read_at_once, self._handed, self._reads, self._parts = before
 
     def _handed_on(self, registers: Registers, stores: Stores, following: Frame) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """What an iteration hands to the `following` one: the last values of stores, and the values of merges."""
@@ -235,6 +237,13 @@ class Lowering(Placement):
                 by_position |= {} if each is None else {position: each}
         return by_position
 
+    def _read_first(self, edge: Edge, operand: Any, stores: Stores, env: StepValues) -> Any:
+        """An operand of a statement, in memory before its store is written, if the iteration writes that alone."""
+        key = edge.source, edge.output
+        if key not in self.read_at_once or isinstance(operand, Parts) or (each := reads(env)) is None:
+            return operand
+        return self._parts.setdefault(key, each).of(stores[key], [operand])[0]
+
     def _if(self, item: If, stores: Stores, frame: Frame, live: frozenset[Key]) -> None:
         condition = item.condition.evaluate(frame.counters, minimum, maximum)
         other = item.orelse or Block()
@@ -254,7 +263,9 @@ class Lowering(Placement):
         def branch(block: Block) -> Any:
             def function(state: tuple[Any, ...]) -> tuple[Any, ...]:
                 inner = {**stores, **dict(zip(written, state, strict=True))}
+                before, self._reads, self._parts = (self._reads, self._parts), dict.fromkeys(self._reads), {}
                 self.run(block, inner, frame, frozenset(written))
+                self._reads, self._parts = before
                 return tuple(inner[k] for k in written)
 
             return function
@@ -327,6 +338,8 @@ class Lowering(Placement):
         node = self.graph[execute.node]
         env = self.point(execute, frame.counters)
         operands = self.operands(execute, stores, frame.inputs, frame.counters)
+        if self.read_at_once:
+            operands = [self._read_first(edge, x, stores, env) for edge, x in zip(self.edges(execute), operands, strict=True)]
         if isinstance(node.op, End):
             self._end(node, operands[0], stores, env)
             return
@@ -342,7 +355,10 @@ class Lowering(Placement):
             seen = traced_flag(results)
             stores[FLAG] = stores[FLAG] | (seen if predicate is None else jnp.where(predicate, seen, 0))
         for output, result in enumerate(results):
-            self.write((node.id, output), result, stores, env, predicate)
+            key = node.id, output
+            if key in self._parts:
+                (result,) = self._parts[key].before([result])
+            self.write(key, result, stores, env, predicate)
             if predicate is None and self.liveness.is_store((node.id, output)):
                 self._latest[node.id, output] = _Latest(stores[node.id, output], execute.point, frame.counters, result)
 

@@ -40,7 +40,7 @@ def cut(
         return {**env, loop.counter: _middle(loop, env)}
 
     def count(loop: Loop, env: Env) -> int | None:
-        if stays_whole(loop) or rough_seconds(loop, graph, env) <= wanted * prices.LONG_LOOP:
+        if stays_whole(loop) or rough_seconds(loop, graph, env) <= wanted * prices.MOST_ROUGH_SECONDS:
             return None
         each = rough_seconds(loop.body, graph, inner(loop, env))
         return 0 if each > wanted > 0 else max(int(wanted / 10 / max(each, 1e-9)), 1)

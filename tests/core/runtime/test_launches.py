@@ -213,7 +213,7 @@ def test_short_loops_are_one_launch(launches: Counter[int]) -> None:
 
 def test_chunks_grow_until_they_take_the_wanted_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock where an iteration takes 10 microseconds, launches grow to more than half of the wanted millisecond."""
-    program, now, lengths = long_loop_alone(1000, launch_seconds=0.001), [0.0], []
+    program, now, lengths = long_loop_alone(10_000, launch_seconds=0.001), [0.0], []
     staged = program._staged
     assert staged is not None
     (chunks,) = [item for item in staged.items if isinstance(item, Chunks)]

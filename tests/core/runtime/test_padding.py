@@ -90,3 +90,29 @@ def test_a_large_store_that_is_written_and_read_in_a_loop_is_not_copied(monkeypa
         inside = [i for m, loop in loops for i in m.operations(loop.body) if i.opcode == "copy"]
         copies[least] = sum(np.prod(shape.sizes) >= T * B * H for i in inside for shape in i.shapes)
     assert copies[1] == 0
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="other compilers write in place")
+def test_a_store_is_not_copied_for_a_window_that_is_read_before_its_next_value_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The sum of the window is read once more after the write, through a window of its own."""
+    monkeypatch.setattr(prices, "LEAST_BYTES_TO_WRITE_ALONE", 1)
+    points = 50
+    ctx = tp.Context("t")
+    with ctx as ((t, length),):
+        state = tp.recurrence((2,), domain=(t,), name="state")
+        state[0] = tp.input("start", (2,))
+        reward = (state**2).sum(0)
+        gained = reward[tp.max(t - 3, 0) : t].discounted_sum(0.9)
+        score = (gained[tp.max(t - 7, 0) : t + 1] * state[tp.max(t - 7, 0) : t + 1].sum(1)).mean()
+        state[t + 1] = tp.tanh(0.9 * state + score)
+        outputs = [reward, score]
+    program = ctx.compile({length: points}, outputs)
+    fed = {"start": np.array([0.3, -0.7], "float32")}
+    assert_all_same(program.run(fed), reference.evaluate(ctx, outputs, {length: points}, fed), 1e-4)
+    assert program._staged is not None
+    modules = [parse(segment.compiled.as_text()) for segment in program._staged.segments]  # type: ignore[union-attr]
+    inside = [i for m in modules for loop in m.loops() for i in m.operations(loop.body)]
+    whole = [i.opcode for i in inside for shape in i.shapes if shape.sizes == (points,)]
+    assert "copy" not in whole and whole
