@@ -144,7 +144,7 @@ MOST_ROUGH_SECONDS = price(4.0, "times `Config.launch_seconds` that a loop may t
     "two cores, estimate and time in s: CTC, 100,000 x 9, 1.0 and 0.2; Gauss-Seidel 1.9 and 0.012; a stack machine, 10,000 points, 0.7 and 0.0004; one launch "
     "in place of three takes a queue of 10,000 points from 0.22 to 0.13 ms, word vectors from 44 to 32")
 LONG_LOOP = price(0.5, "seconds of a device loop that runs as several launches, so that signals are served",
-    "runtime/staged/chunks.py, runtime/staged/stage.py", "two cores; a stencil of 1,000 iterations, 10 ms, takes 19 in ten launches")
+    "runtime/staged/stage.py", "two cores; a stencil of 1,000 iterations, 10 ms, takes 19 in ten launches")
 SECONDS_OF_A_MOVED_BYTE = price(2.5e-10, "seconds of a byte that moves between host and device", "planner.py",
     "two cores; copies of 50 MB, 4 GB/s")
 SECONDS_OF_A_PART = price(1e-3, "seconds of a launch that has parts of stores on the host", "planner.py",
