@@ -28,6 +28,7 @@ FAMILIES = (
     "small_loops",
     "libraries",
     "earlier",
+    "intervals",
 )
 
 

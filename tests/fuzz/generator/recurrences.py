@@ -333,7 +333,7 @@ def intervals(d: Drawing) -> None:
         return f"{name}[{', '.join({first: of_first, last: of_last}[step] for step in d.steps[-2:])}]"
 
     later = f"{first} + 1:tp.max(tp.min({last} + 1, {first.upper()}), {first} + 1)"
-    earlier = f"tp.max({first}, 0):tp.max(tp.min({last}, {last.upper()}), {first})"
+    earlier = d.choices.pick((f"tp.max({first}, 0):tp.max(tp.min({last}, {last.upper()}), {first})", f"{first}:{last}"))
     reads = [f"{point(later, last)}{r}" for r in (".sum(0)", ".max(0)", ".mean(0)")]
     reads += [f"{point(first, earlier)}{r}" for r in (".sum(0)", ".max(0)", ".discounted_sum(0.5)")]
     read = d.choices.pick((*reads, f"{d.choices.pick(reads[:3])} * 0.5 - {d.choices.pick(reads[3:])} * 0.3"))
