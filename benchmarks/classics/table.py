@@ -27,6 +27,8 @@ FAMILIES = (
     "grids",
     "small_loops",
     "libraries",
+    "earlier",
+    "intervals",
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tempo_core.errors import ArgumentError, IndexingError
+from tempo_core.errors import ArgumentError, IndexingError, NonAffineError
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.variables import named
 from tempo_core.ir.graph import Edge, Node
@@ -16,9 +16,10 @@ from tempo_core.ir.types import TensorType
 from tempo_core.report.pages.formulas import Math
 from tempo_core.report.pages.html import Shown
 from tempo_core.report.pages.page import Page, place
-from tempo_core.symbolic.condition import TRUE, Bool, Comparison, as_bool, conjunction
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, as_bool, at_least_zero, conjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.isl.relation import never
 from tempo_core.symbolic.proof import unless_obvious, within
 
 
@@ -33,6 +34,7 @@ class BaseTensor(Shown):
         for step, index in edge.by_step(source.domain).items():
             condition = condition & within(index, step)
         condition = condition & _source_condition(source, edge)
+        condition = condition & _in_order(edge, condition)
         self.domain = Domain(step_order(edge.steps | condition.steps, context.steps), unless_obvious(condition))
 
     # -- properties ---------------------------------------------------------------------------------------------------
@@ -189,6 +191,19 @@ def _slice_part(part: Any, default: Expr, what: str, step: Symbol, of: BaseTenso
             f"{part!r} cannot be the {what} of a slice of step {step} of {of!r}",
             hint="use an int or an expression of steps and bounds: x[t : t + 3]",
         ) from None
+
+
+def _in_order(edge: Edge, condition: Bool) -> Bool:
+    """The condition under which no slice of an edge stops before it starts, as far as `condition` leaves such points."""
+    spans = (index for index in edge.index if isinstance(index, Range))
+    ordered = unless_obvious(conjunction(*(at_least_zero(span.stop - span.start) for span in spans)))
+    if ordered is TRUE:
+        return TRUE
+    steps = sorted(edge.steps | condition.steps | ordered.steps, key=str)
+    try:
+        return TRUE if never(Domain(tuple(steps), condition), ~ordered) else ordered
+    except NonAffineError:  # the check of the whole program says so
+        return TRUE
 
 
 def _source_condition(source: Node, edge: Edge) -> Bool:

@@ -39,7 +39,13 @@ def domain_steps(domain: Iterable[Expr | Symbol]) -> tuple[Symbol, ...]:
 
 @checked
 def input(
-    name: str, shape: Shape = (), dtype: str = "float32", domain: Domain = (), requires_grad: bool = False, streamed: bool = False
+    name: str,
+    shape: Shape = (),
+    dtype: str = "float32",
+    domain: Domain = (),
+    requires_grad: bool = False,
+    streamed: bool = False,
+    before: Value | None = None,
 ) -> Tensor:
     """A tensor that gets its values when the program runs, under `name`: `inputs={name: value}`.
 
@@ -47,6 +53,8 @@ def input(
     the order of the points, or a function of the steps, `fn(t=3) -> array`, which is called in that order. The values of iterators
     and functions are collected into an array before the program runs. With `streamed=True`, the program instead asks for each value
     when its loop reaches the point, and keeps it for as long as it is needed.
+
+    `before` is the value before the start of a step, for reads such as `x[t - 1]` at t = 0 (`Tensor.before`).
     """
     context = BaseContext.current()
     check_dtype(dtype)
@@ -80,7 +88,7 @@ def input(
     if requires_grad:
         tensor = apply(ops.Identity(), tensor, name=name)
         context.leaves.append(tensor.edge.source)
-    return tensor
+    return tensor if before is None else tensor.before(before)
 
 
 @checked

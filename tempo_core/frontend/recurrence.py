@@ -41,7 +41,7 @@ class Recurrence(Tensor):
         tensor = as_tensor(value, self)
         self._check_steps(tensor, [step for step, point in points.items() if step not in point.steps])
         tensor = self._converted(tensor, type)
-        shifted = tensor[tuple(sources.get(s, s.expr) for s in tensor.domain.steps)] if tensor.domain.steps else tensor
+        shifted = tensor._read([Point(sources.get(s, s.expr)) for s in tensor.domain.steps]) if tensor.domain.steps else tensor
         edge = replace(shifted.edge, condition=unless_obvious(condition) & shifted.user_condition)
         current = self.context.graph[node.id]
         self.context.graph.put(replace(current, inputs=(*current.inputs, edge)))
@@ -143,8 +143,13 @@ def _inverse(index: Point, step: Symbol, of: Tensor) -> tuple[Expr, Bool]:
 
 
 @checked
-def recurrence(shape: Shape = (), dtype: str = "float32", domain: Domain = (), name: str = "") -> Recurrence:
-    """A branching tensor over `domain`, whose branches are assigned by indexing: `h[0] = zero; h[t + 1] = f(h, x)`."""
+def recurrence(
+    shape: Shape = (), dtype: str = "float32", domain: Domain = (), name: str = "", before: Value | None = None
+) -> Recurrence:
+    """A branching tensor over `domain`, whose branches are assigned by indexing: `h[0] = zero; h[t + 1] = f(h, x)`.
+
+    `before` is its value before the start of a step (`Tensor.before`): `h[t] = f(h[t - 1])` then defines all points.
+    """
     context = BaseContext.current()
     check_dtype(dtype)
     steps, sizes = domain_steps(domain), shape_of(shape)
@@ -156,4 +161,6 @@ def recurrence(shape: Shape = (), dtype: str = "float32", domain: Domain = (), n
     node = context.graph.add(ops.Merge(TensorType(dtype, sizes)), domain=Points(steps), name=name, where=user_location())
     tensor = Recurrence(context, of_node(context, node).edge)
     context.recurrences.append(node.id)
+    if before is not None:
+        tensor.earlier = tensor.before(before).earlier
     return tensor

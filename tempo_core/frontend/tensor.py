@@ -89,6 +89,8 @@ class Tensor(BaseTensor, ArrayUses):
 
     __array_priority__ = 1000  # with an array on the left, NumPy leaves the operator to the tensor
 
+    earlier: Tensor | None = None  # the value at points before the start of a step, which reads of this tensor may reach
+
     @property
     def shape(self) -> Sizes:
         """The sizes, as expressions. `x.shape == (3, T)` compares the expressions, as they are written."""
@@ -97,6 +99,10 @@ class Tensor(BaseTensor, ArrayUses):
     def __getitem__(self, key: Key) -> Tensor:
         """The tensor at other points: `x[t - 1]`, `x[0]`, `x[i, t:T]`, `x[t % 5 == 0]`."""
         indices, condition = self._indices(key)
+        return self._read(indices, condition) if self.earlier is None else FUNCTIONS["with_earlier"](self, indices, condition)
+
+    def _read(self, indices: Sequence[Index], condition: Bool = TRUE) -> Tensor:
+        """The tensor at other points, all of which it has."""
         edge = compose(self.edge, self.domain.steps, indices)
         base = self
         if edge is None:  # the edge cannot express the index: read a copy of this tensor instead
@@ -124,6 +130,14 @@ class Tensor(BaseTensor, ArrayUses):
             raise ArgumentError(f"{name!r} cannot name a tensor", hint='give a string: x.named("x")')
         self.context.graph.put(replace(self.node, name=name))
         return self
+
+    @method
+    def before(self, value: Value) -> Tensor:
+        """The same tensor, which is `value` at all points before the start of a step: `x.before(0.0)[t - 1]` is 0 at t = 0.
+
+        A slice such as `x.before(0.0)[t - 3 : t]` then always has three elements. `value` broadcasts to the shape of x, and may vary
+        with steps of x that are read at points of theirs.
+        """
 
     @property
     def spatial(self) -> Spatial:

@@ -131,7 +131,8 @@ def _error_at_fault(
                 continue
             ends = _ends(index, inner_values)
             bound = bounds[step.bound_symbol]
-            inside = all(0 <= end < bound for end in ends)
+            is_reversed = isinstance(index, Range) and bool(ends) and ends[-1] < ends[0]
+            inside = all(0 <= end < bound for end in ends) and not is_reversed
             if not inside or (read.domain.condition is not TRUE and not _exists(read, inner, inner_values, bounds)):
                 return _error_at_fault(
                     graph, source.domain, inner, {**sample, **{s.name: v for s, v in point.items()}}, bounds, source.where

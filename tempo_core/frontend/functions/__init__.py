@@ -7,6 +7,7 @@ Operands broadcast as in NumPy, with symbolic sizes; Python numbers take the ten
 from tempo_core.frontend.functions.arithmetic import *
 from tempo_core.frontend.functions.contractions import *
 from tempo_core.frontend.functions.core import *
+from tempo_core.frontend.functions.earlier import *
 from tempo_core.frontend.functions.elementwise import *
 from tempo_core.frontend.functions.indexing import *
 from tempo_core.frontend.functions.reductions import *

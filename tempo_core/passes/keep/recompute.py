@@ -167,6 +167,11 @@ class _Loop:
         return crossing
 
     def _can_repeat(self, node: Node) -> bool:
+        if isinstance(
+            node.op, Merge
+        ):  # it reads values again that are kept in any case: `x[t - 1]`, or its value before the start
+            sources = [self.graph[edge.source] for edge in node.inputs]
+            return all(self._is_kept(source) for source in sources if self.step in source.domain)
         points = all(not isinstance(index, Range) for edge in node.inputs for index in edge.index)
         return points and is_cheap_to_repeat(node, self.graph.input_types(node))
 

@@ -20,7 +20,7 @@ Maker = Callable[[Drawing], object]
 MAKERS: dict[Maker, int] = {  # the kinds of units, each with its relative frequency
     ops.fed: 1, ops.random: 1, ops.number: 1, ops.unary: 3, ops.binary: 3, ops.deep: 5, ops.contract: 1, ops.joined: 1,
     ops.sized: 3, ops.cast: 2, ops.typed: 3, ops.function: 1, ops.discrete: 1,
-    indices.read: 6, indices.shifted: 1, indices.attention: 1, indices.sometimes: 1,
+    indices.read: 6, indices.shifted: 1, indices.early: 2, indices.attention: 1, indices.sometimes: 1,
     recurrences.recurrence: 5, recurrences.carried: 2, recurrences.rows: 1, recurrences.table: 1, recurrences.diagonal: 1, recurrences.stencil: 1,
     recurrences.merge: 2, recurrences.mutual: 1, recurrences.discrete: 1, recurrences.growing: 1, recurrences.after_a_place: 2,
     recurrences.intervals: 1, states.state: 2,

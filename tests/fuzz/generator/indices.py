@@ -57,7 +57,11 @@ EMPTY: dict[str, Callable[[At], tuple[str, ...]]] = {  # slices that are empty a
     "window after": lambda a: (f"tp.min({a.s} + 1, {a.T}):tp.min({a.s} + 1 + {a.w}, {a.T})",),
     "block before": lambda a: (f"tp.max({a.s} // {a.w} * {a.w} - {a.w}, 0):{a.s} // {a.w} * {a.w}",),
 }
-PATTERNS = (*POINTS, *RANGES, *EMPTY)
+EARLY: dict[str, Callable[[At], tuple[str, ...]]] = {  # of tensors with a value before the start
+    "before the start": lambda a: (f"{a.s} - {a.k}", f"{a.s} - {a.w}", f"{a.s} - {a.o} - 1", f"tp.min({a.s} - {a.k}, {a.T} - 2)"),
+    "slice before the start": lambda a: (f"{a.s} - {a.w}:{a.s}", f"{a.s} - {a.k}:{a.s} + 1", f"{a.s} - 3:{a.s} - 1"),
+}
+PATTERNS = (*POINTS, *RANGES, *EMPTY, *EARLY)
 
 CONDITIONS: dict[str, Callable[[At], tuple[str, ...]]] = {
     "modulo": lambda a: (f"{a.s} % {a.w} == 0", f"({a.s} + 1) % {a.w} == 0", f"{a.s} % {a.w} != 1"),
@@ -126,6 +130,20 @@ def read(d: Drawing) -> None:
         whole = ".any(0)" if d.tensor(x).dtype == "bool" else ".sum(0)"
         text += whole * len(kinds)
     d.add(f"{name} = {text}", name)
+
+
+def early(d: Drawing) -> None:
+    """A tensor with a value before the start, which is a number or another tensor, at points around the start."""
+    moving = [n for n in d.moving() if d.fits(n, static=True)]
+    if not moving:
+        return
+    x, name = d.choices.pick(moving[-5:]), d.name()
+    steps = d.steps_of(x)
+    s = d.choices.pick(steps)
+    form = d.marked(EARLY, "pattern")
+    there = ", ".join(d.choices.pick(form(at(d, s, steps))) if o == s else o for o in steps)
+    value = d.choices.pick(("0.0", "0.0", "1.5", f"{x}[{', '.join('0' if o == s else o for o in steps)}]"))
+    d.add(f"{name} = {x}.before({value})[{there}]" + (".sum(0)" if ":" in there else ""), name)
 
 
 def shifted(d: Drawing) -> None:

@@ -105,6 +105,16 @@ def _lagged(r: Target) -> list[str]:
     return [*lines, f"{r.at(r.s)} = {r.update(previous, r.operand())}"]
 
 
+def _from_before(r: Target) -> list[str]:
+    """x[t] of x[t - k], or of a slice that begins before the start, where x has a value before the start."""
+    r.d.mark("pattern: before the start")
+    k = r.d.choices.integer(1, 3)
+    span = r.d.choices.pick((f"{r.s} - {k}", f"{r.s} - {k} : {r.s}", f"{r.s} - 3 : {r.s} - 1"))
+    earlier = f"{r.at(span)}{'.sum(0) * 0.5' if ':' in span else ''}"
+    start = r.d.choices.pick(("0.0", "0.5", r.start("0")))
+    return [f"{r.name} = {r.name}.before({start})", f"{r.at(r.s)} = {r.update(earlier, r.operand())}"]
+
+
 def _backward(r: Target) -> list[str]:
     """a[t] = f(a[t + 1])."""
     first = f"{r.at(r.bound + ' - 1')} = {r.start(f'{r.bound} - 1')}"
@@ -184,6 +194,7 @@ def _over_own_stride(r: Target) -> list[str]:
 ALONG: dict[str, Callable[[Target], list[str]]] = {
     "forward": _forward,
     "several lags": _lagged,
+    "from before the start": _from_before,
     "backward": _backward,
     "reversed assignment": _reversed,
     "over its past": _over_past,
@@ -322,7 +333,7 @@ def intervals(d: Drawing) -> None:
         return f"{name}[{', '.join({first: of_first, last: of_last}[step] for step in d.steps[-2:])}]"
 
     later = f"{first} + 1:tp.max(tp.min({last} + 1, {first.upper()}), {first} + 1)"
-    earlier = f"tp.max({first}, 0):tp.max(tp.min({last}, {last.upper()}), {first})"
+    earlier = d.choices.pick((f"tp.max({first}, 0):tp.max(tp.min({last}, {last.upper()}), {first})", f"{first}:{last}"))
     reads = [f"{point(later, last)}{r}" for r in (".sum(0)", ".max(0)", ".mean(0)")]
     reads += [f"{point(first, earlier)}{r}" for r in (".sum(0)", ".max(0)", ".discounted_sum(0.5)")]
     read = d.choices.pick((*reads, f"{d.choices.pick(reads[:3])} * 0.5 - {d.choices.pick(reads[3:])} * 0.3"))
