@@ -33,7 +33,8 @@ class BaseTensor(Shown):
         for step, index in edge.by_step(source.domain).items():
             condition = condition & within(index, step)
         condition = condition & _source_condition(source, edge)
-        self.domain = Domain(step_order(edge.steps | condition.steps, context.steps), unless_obvious(condition))
+        varying = context.around(edge.symbols | condition.symbols) if context.outer else frozenset()
+        self.domain = Domain(step_order(edge.steps | condition.steps | varying, context.steps), unless_obvious(condition))
 
     # -- properties ---------------------------------------------------------------------------------------------------
 
