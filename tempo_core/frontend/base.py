@@ -33,7 +33,9 @@ class BaseTensor(Shown):
         for step, index in edge.by_step(source.domain).items():
             condition = condition & within(index, step)
         condition = condition & _source_condition(source, edge)
-        varying = context.around(edge.symbols | condition.symbols) if context.outer else frozenset()
+        if context.outer:  # a condition on an inner end alone holds, or `check_program` says that it does not
+            condition = conjunction(*(p for p in condition.parts if p.steps or not p.symbols & context.outer.keys()))
+        varying = context.around(edge.symbols | condition.symbols)
         self.domain = Domain(step_order(edge.steps | condition.steps | varying, context.steps), unless_obvious(condition))
 
     # -- properties ---------------------------------------------------------------------------------------------------

@@ -43,8 +43,9 @@ class Ended(Pass):
             _wait(graph, end)
         for bound in graph.outer():
             step = graph.ends()[bound].domain.steps[-1]
-            for node in [n for n in graph if bound in n.symbols and step not in n.domain and all(t.is_static for t in n.outputs)]:
-                _stay(graph, node)
+            for node in [n for n in graph if bound in n.symbols and step not in n.domain]:
+                if all(type.is_static and type.substitute({bound: 1}) == type for type in node.outputs):
+                    _stay(graph, node)
         return graph
 
 
