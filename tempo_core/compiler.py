@@ -14,13 +14,24 @@ from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.collector import without_collector
 from tempo_core.config import Config
-from tempo_core.errors import ArgumentError, BoundsError, CausalityError, ConfigError, ContextError, TempoError, user_location
+from tempo_core.errors import (
+    ArgumentError,
+    BoundsError,
+    CausalityError,
+    ConfigError,
+    ContextError,
+    IndexingError,
+    OutOfDomainError,
+    ShapeError,
+    TempoError,
+    user_location,
+)
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.tensor import Bounds as UserBounds
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.frontend.variables import named, remember
 from tempo_core.ir.check import check_program
-from tempo_core.ir.dependence import feeding
+from tempo_core.ir.dependence import deciding
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Eval, Identity, Input, Output
 from tempo_core.ir.verify import InvalidGraphError
@@ -34,7 +45,7 @@ from tempo_core.runtime.run_bounds import RunBounds
 from tempo_core.schedule import Scheduled, schedule
 from tempo_core.store.cache import Decision, Kept, opened
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Domain, full_range, identity
+from tempo_core.symbolic.domain import Domain, Point, full_range, identity, is_own_point
 from tempo_core.symbolic.expr import Bounds, Expr, Symbol
 from tempo_core.symbolic.limits import UpTo
 
@@ -57,7 +68,10 @@ def compile_context(
     ends = source.ends()
     check_ends(source, config, ends)
     limits |= _limits_of_ends(numbers, limits, ends)
-    results = replace(results, lengths=_with_lengths(source, ends, len(results.each)))
+    check_inner(source, limits)
+    results = replace(
+        results, lengths=_with_lengths(source, {b: end for b, end in ends.items() if b not in source.outer()}, len(results.each))
+    )
     check_limits(source, context, numbers, limits)
     remember(context)
     source = named(source, context)
@@ -157,7 +171,8 @@ class _Compilation:
         return self.decisions[-1]
 
     def _transformed(self, numbers: Bounds) -> Graph:
-        options = self.config.disable, self.config.unvectorized_steps, self.tiles, self.least
+        unvectorized = pipeline.unvectorized(self.source, self.config.unvectorized_steps)
+        options = self.config.disable, unvectorized, self.tiles, self.least
         passes = pipeline.pipeline(*options, bool(self.ends), tuple(numbers.items()), self.config.checkpoints)
         try:
             return pipeline.run_verified(self.source, passes, self._count_seconds)
@@ -206,7 +221,7 @@ def _limits_of_ends(numbers: Bounds, limits: Mapping[Symbol, UpTo], ends: Mappin
 def check_ends(source: Graph, config: Config, ends: Mapping[Symbol, Node]) -> None:
     """Raise CausalityError for an end that depends on itself, and ConfigError for options that need to know it before the run."""
     for bound, node in ends.items():
-        for number in feeding(source, [node]):
+        for number in deciding(source, node):
             each = source[number]
             if not isinstance(each.op, Input) and bound in each.symbols:
                 raise CausalityError(
@@ -220,6 +235,45 @@ def check_ends(source: Graph, config: Config, ends: Mapping[Symbol, Node]) -> No
                 where=node.where,
                 hint="leave check_numerics out: ctx.compile(bounds, outputs=[x])",
             )
+
+
+def check_inner(source: Graph, limits: Mapping[Symbol, UpTo]) -> None:
+    """Raise an error for what an inner end leaves open: reads that may reach past it, or read a value of the inner step alone up to it,
+    and results whose size it is.
+    """
+    for bound, outer in source.outer().items():
+        step = source.ends()[bound].domain.steps[-1]
+        if limits[bound].at_least > 1:
+            raise BoundsError(
+                f"{bound} varies with {outer[0]}, and may be 1: it has no least number",
+                where=source.ends()[bound].where,
+                hint=f"leave at_least out: {{{bound}: tp.upto({limits[bound].capacity})}}",
+            )
+        for node in source:
+            for edge in node.inputs:
+                of, indices = source[edge.source], edge.by_step(source[edge.source].domain)
+                sizes = frozenset().union(*(size.symbols for size in source.edge_type(edge).shape))
+                if isinstance(node.op, Output) and (bound in sizes or step in node.domain):
+                    raise ShapeError(
+                        f"the result {of.label} has {step} in its domain or shape, which ends at another place for each {outer[0]}",
+                        where=of.where,
+                        hint=f"read its last point, x[{outer[0]}, {bound} - 1], or reduce it: x[{outer[0]}, 0:{bound}].sum(0)",
+                    )
+                if bound in frozenset().union(*(i.symbols for i in edge.index)) and not set(outer) <= set(of.domain.steps):
+                    raise IndexingError(
+                        f"{node.label} reads {of.label} up to {bound}, which varies with {outer[0]}; {of.label} has no step {outer[0]}",
+                        where=node.where or of.where,
+                        hint=f"read it point by point in a tensor that has the steps {', '.join(map(str, (*outer, step)))}, and that one up to {bound}",
+                    )
+                is_whole = set(outer) <= set(indices) and (step in indices or bound in sizes)
+                at = indices.get(step)
+                is_fixed = isinstance(at, Point) and at.expr.is_constant and bound not in sizes
+                if is_whole and not is_fixed and not all(is_own_point(indices[s], s) for s in outer):
+                    raise OutOfDomainError(
+                        f"{node.label} reads {of.label} at {', '.join(map(str, edge.index))}: there, {step} may have ended before",
+                        where=node.where or of.where,
+                        hint=f"read the last point there is: x[{outer[0]} - 1, {bound} - 1]",
+                    )
 
 
 def _with_lengths(graph: Graph, ends: Mapping[Symbol, Node], position: int) -> dict[Symbol, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
 from tempo_core.compiler import Outputs, Recent, compile_context
@@ -12,11 +12,12 @@ from tempo_core.frontend.aliases import Array, Inputs
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.tensor import Bounds, Tensor, UserExpr
-from tempo_core.ir.ops import End
+from tempo_core.ir.ops import End, Input
 from tempo_core.program import Program
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain as Points
-from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.domain import step_order
+from tempo_core.symbolic.expr import Expr, Symbol
 
 
 class Context(BaseContext):
@@ -37,35 +38,74 @@ class Context(BaseContext):
         return tuple((UserExpr(step.expr), UserExpr(step.bound_expr)) for step in self.steps)
 
     @checked
-    def ends(self, step: Expr, when: Tensor) -> None:
+    def ends(self, step: Expr, when: Tensor, each: Expr | tuple[Expr, ...] = ()) -> None:
         """End a step early: points after the first one at which `when` holds do not exist, and the step's bound is the true end.
 
         `when` is a bool at each point of the step; of several rows, in dimensions or other steps, all must hold. In expressions, `T` is the
         true end: `x[T - 1]` is the last point there is, and `x[t:T]` ends with it. The number that a bound has when the program is compiled,
-        or that a run chooses, is then the most. Raises ArgumentError and DTypeError; `compile` raises CausalityError for an end that depends
-        on itself.
+        or that a run chooses, is then the most.
+
+        With `each`, the step is an inner one, and ends at another place for each point of the steps in `each`, which come before it: with
+        `ctx.ends(k, when=error < 1e-6, each=t)`, the loop over k runs for each t as often as it must. `K` varies with t then, and
+        `x[t, K - 1]` is the last point that t has. Call `ends` before `K` stands in an expression.
+
+        Raises ArgumentError and DTypeError; `compile` raises CausalityError for an end that depends on itself.
         """
         if not isinstance(step, Expr):
             raise ArgumentError(f"`ends` takes a step, got {step!r}", hint="ctx.ends(t, when=x < 0.1)")
-        symbol = next((s for s in self.steps if step.plain.single_atom == s), None)
-        if symbol is None:
-            names = ", ".join(s.name for s in self.steps)
-            raise ArgumentError(f"`{step}` is not a step of this context", hint=f"its steps are {names}")
+        symbol, outer = self._step(step), tuple(map(self._step, each if isinstance(each, tuple) else (each,)))
         if any(isinstance(node.op, End) and node.op.bound.terms == symbol.bound_expr.terms for node in self.graph):
             raise ArgumentError(
                 f"the step {symbol} has an end already", hint="join the conditions into one: ctx.ends(t, when=a | b)"
             )
-        usage = f"ctx.ends({symbol}, when=x < 0.1), for an x over ({symbol},)"
-        if when.context is not self or symbol not in when.domain or when.domain.condition is not TRUE:
-            raise ArgumentError(f"{when!r} is not a condition at every point of {symbol}", hint=usage)
+        self._check_outer(symbol, outer)
+        over = ", ".join(s.name for s in (*outer, symbol))
+        usage = f"ctx.ends({symbol}, when=x < 0.1{f', each={outer[0]}' if outer else ''}), for an x over ({over if outer else f'{over},'})"
+        if when.context is not self or not {*outer, symbol} <= set(when.domain.steps) or when.domain.condition is not TRUE:
+            raise ArgumentError(
+                f"{when!r} is not a condition at every point of {' and '.join((*map(str, outer), str(symbol)))}", hint=usage
+            )
         if when.dtype != "bool":
             raise DTypeError(f"the condition of an end must be a bool, not {when!r}", hint=usage)
-        others = [s for s in when.domain.steps if s != symbol]
-        holds = when[tuple(s.expr if s == symbol else slice(None) for s in when.domain.steps)] if others else when
+        own = (*outer, symbol)
+        others = [s for s in when.domain.steps if s not in own]
+        holds = when[tuple(s.expr if s in own else slice(None) for s in when.domain.steps)] if others else when
         if holds.type.rank:
             holds = holds.all(None)
         op = End(name=f"end of {symbol}", bound=symbol.bound_expr)
-        self.graph.add(op, [holds.edge], domain=Points((symbol,)), name=op.name, where=user_location())
+        self.graph.add(op, [holds.edge], domain=Points(step_order(own, self.steps)), name=op.name, where=user_location())
+        if outer:
+            self.outer[symbol.bound_symbol] = outer
+
+    def _step(self, step: Expr) -> Symbol:
+        """A step of this context, from the user's expression. Raises ArgumentError for another one."""
+        symbol = next((s for s in self.steps if step.plain.single_atom == s), None)
+        if symbol is None:
+            names = ", ".join(s.name for s in self.steps)
+            raise ArgumentError(f"`{step}` is not a step of this context", hint=f"its steps are {names}")
+        return symbol
+
+    def _check_outer(self, symbol: Symbol, outer: Sequence[Symbol]) -> None:
+        """Raise ArgumentError unless a step may end at another place for each point of `outer`."""
+        for step in outer:
+            if self.steps.index(step) >= self.steps.index(symbol):
+                raise ArgumentError(
+                    f"{symbol} is not inside of {step}: steps are nested in the order of the context",
+                    hint=f'put {step} first: tp.Context("{step}", "{symbol}")',
+                )
+            if any(step in steps or step.bound_symbol == bound for bound, steps in self.outer.items()) or any(
+                isinstance(node.op, End) and step.bound_symbol in node.op.bound.symbols for node in self.graph
+            ):
+                raise ArgumentError(
+                    f"{step} has an inner step that ends already, or ends itself: one step ends for each of its points",
+                    hint="write the other one with a condition in its recurrence: tp.where(done, x, following)",
+                )
+        users = (node for node in self.graph if outer and symbol.bound_symbol in node.symbols and not isinstance(node.op, Input))
+        if (node := next(users, None)) is not None:
+            raise ArgumentError(
+                f"{node.label} uses {symbol.bound} before it is said where {symbol} ends: {node.where}",
+                hint=f"put ctx.ends({symbol}, ...) above this line",
+            )
 
     @overload
     def compile(self, bounds: Bounds, outputs: Tensor, config: Config | None = None) -> Program[Array]: ...

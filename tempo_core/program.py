@@ -25,9 +25,9 @@ from tempo_core.frontend.variables import named
 from tempo_core.ir import graph_text as ir_text
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.names.user_lines import Sources
-from tempo_core.ir.ops import Dataflow, Merge, Op
+from tempo_core.ir.ops import Dataflow, End, Merge, Op, Sink, Udf
 from tempo_core.ir.types import TensorType
-from tempo_core.passes.pipeline import pipeline
+from tempo_core.passes.pipeline import pipeline, unvectorized
 from tempo_core.report.graphs.draw import draw, to_svg
 from tempo_core.report.graphs.overview import overview
 from tempo_core.report.pages.html import Shown
@@ -310,6 +310,12 @@ class Program(Shown, Generic[R]):
         It can stop between iterations of the outermost loops; with `by`, or with `run.advance(t, 16)` as the first call, between those
         of the loops over that step. Arguments are those of `run`. Raises InputError, and StateError for a step without a loop.
         """
+        for bound, outer in self.source.outer().items():
+            raise ConfigError(
+                f"a run cannot stop in a program where {bound} varies with {outer[0]}: the ends that it has found are not in its state",
+                where=self.source.ends()[bound].where,
+                hint="run it at once: program.run(inputs)",
+            )
         start = self._start(inputs, seed, bounds)
         run = start.program._run(start, None if by is None else str(by))
         return run if by is None else run.opened()
@@ -524,8 +530,8 @@ class Program(Shown, Generic[R]):
         config = self.config
         least = [(bound, limit.at_least) for bound, limit in self.limits.items()]
         numbers = tuple(self.bounds.items())
-        ends = bool(self.results.lengths)
-        passes = pipeline(config.disable, config.unvectorized_steps, config.tiles, least, ends, numbers, config.checkpoints)
+        steps, ends = unvectorized(self.source, config.unvectorized_steps), bool(self.source.ends())
+        passes = pipeline(config.disable, steps, config.tiles, least, ends, numbers, config.checkpoints)
         written = self._context.graph.copy()
         written.nodes = {number: node for number, node in written.nodes.items() if number < self._written}
         written = named(written, self._context)
@@ -546,9 +552,15 @@ def is_interpreted(graph: Graph, config: Config) -> bool:
     """Whether a program is interpreted: by choice, or because shapes vary (`pad` is off), of values or of ranges that are read."""
     if config.interpreted or not all(t.is_static for node in graph for t in node.outputs):
         return True
+    if graph.outer() and any(_leaves_the_device(node.op) for node in graph):  # a launch hands no inner ends to the next one
+        return True
     if "pad" not in config.disable:
         return False
     return not all(t.is_static for node in graph for t in (*map(graph.edge_type, node.inputs), *_inner_types(node.op)))
+
+
+def _leaves_the_device(op: Op) -> bool:
+    return op.kind == "host" if isinstance(op, Udf) else isinstance(op, Sink) and not isinstance(op, End)
 
 
 def _inner_types(op: Op) -> tuple[TensorType, ...]:

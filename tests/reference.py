@@ -7,7 +7,7 @@ kept. The oracle is slow, and right if the equations are. Every feature and ever
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +76,9 @@ def evaluate(
         bound,
         end,
     ) in graph.ends().items():  # the bounds are the most; the true end is after the first point at which the condition holds
+        if bound in graph.outer():  # the oracle has one end for each outer point
+            structure = None
+            continue
         (step,) = end.domain.steps
         whole = _Oracle(graph, numbers, fed, seed, _wider(dtype), False)
         points = range(numbers[bound])
@@ -189,6 +192,8 @@ class _Oracle:
         self.structure = structure if structure is not None and strict else {}  # the needs of each value
         self.sizes: dict[Symbol, int] = {}  # by step
         self.values: dict[Place, tuple[Array, ...]] = {}
+        self.outer = graph.outer()  # by bound of an inner step: the steps at each point of which it ends at another place
+        self.ends: dict[tuple[Symbol, tuple[tuple[Symbol, int], ...]], int] = {}  # the bounds of inner steps at outer points
         self.before: dict[int, dict[At, At | None]] = {}  # for stateful functions: the point before each point
 
     # -- values -------------------------------------------------------------------------------------------------------
@@ -212,7 +217,7 @@ class _Oracle:
 
     def read(self, edge: Edge, env: StepValues) -> Any:
         """The value of an edge for a reader at `env`, which holds the reader's steps. The bounds are added here."""
-        read = self.reads(edge, {**self.bounds, **env}, None)
+        read = self.reads(edge, self.with_ends({**self.bounds, **env}, edge.symbols), None)
         for place in read.places:
             self.demand(place)
         return self.value(read)
@@ -244,7 +249,7 @@ class _Oracle:
     def needs(self, place: Place) -> tuple[tuple[_Read, ...], list[Place]]:
         """The reads of a value, and the other places that must come before it."""
         node, at = self.graph[place[0]], place[1]
-        env = self.env(node.domain, at)
+        env = self.with_ends(self.env(node.domain, at), node.symbols)
         first: list[Place] = []
         if isinstance(node.op, Udf) and node.op.stateful:
             previous = self.previous(node, at)
@@ -268,7 +273,8 @@ class _Oracle:
             return (self.fed(node.op.name, node.outputs[0]),)
         if isinstance(node.op, Udf) and isinstance(node.op.fn, Fed):
             return (self.fed(node.op.fn.name, node.outputs[0], tuple(map(self.bound, node.domain.steps)))[at],)
-        return self.applied(node.op, operands, self.env(node.domain, at), node.outputs)
+        symbols = node.symbols.union(*(size.symbols for type in node.outputs for size in type.shape))
+        return self.applied(node.op, operands, self.with_ends(self.env(node.domain, at), symbols), node.outputs)
 
     def applied(self, op: Op, operands: list[Array], env: StepValues, types: Sequence[TensorType]) -> tuple[Array, ...]:
         if not self.wide:
@@ -362,6 +368,20 @@ class _Oracle:
 
     def env(self, domain: Domain, at: At) -> StepValues:
         return {**self.bounds, **dict(zip(domain.steps, at, strict=True))}
+
+    def with_ends(self, env: StepValues, symbols: Iterable[Symbol]) -> StepValues:
+        """The values of steps and bounds, of which those among `symbols` that are inner ends are known at the point."""
+        used = {bound: steps for bound, steps in self.outer.items() if bound in symbols and set(steps) <= env.keys()}
+        return {**env, **{bound: self.end(bound, tuple((step, env[step]) for step in steps)) for bound, steps in used.items()}}
+
+    def end(self, bound: Symbol, at: tuple[tuple[Symbol, int], ...]) -> int:
+        """The bound of an inner step at a point of the outer steps: after the first point at which the condition holds."""
+        if (bound, at) not in self.ends:
+            node = self.graph.ends()[bound]
+            points = ({**dict(at), node.domain.steps[-1]: k} for k in range(self.bounds[bound]))
+            holds = (bool(self.read(node.inputs[0], point)) for point in points)
+            self.ends[bound, at] = next((k + 1 for k, each in enumerate(holds) if each), self.bounds[bound])
+        return self.ends[bound, at]
 
     def points(self, domain: Domain, partly: bool) -> Iterator[At]:
         """All points of a domain, in lexicographic order. Unless `partly`, it must have no holes."""

@@ -22,6 +22,7 @@ FAMILIES = (
     "statistics",
     "convergence",
     "writes",
+    "inner_ends",
     "lengths",
     "unrolled",
     "grids",

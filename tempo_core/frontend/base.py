@@ -35,7 +35,10 @@ class BaseTensor(Shown):
             condition = condition & within(index, step)
         condition = condition & _source_condition(source, edge)
         condition = condition & _in_order(edge, condition)
-        self.domain = Domain(step_order(edge.steps | condition.steps, context.steps), unless_obvious(condition))
+        if context.outer:  # a condition on an inner end alone holds, or `check_program` says that it does not
+            condition = conjunction(*(p for p in condition.parts if p.steps or not p.symbols & context.outer.keys()))
+        varying = context.around(edge.symbols | condition.symbols)
+        self.domain = Domain(step_order(edge.steps | condition.steps | varying, context.steps), unless_obvious(condition))
 
     # -- properties ---------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+from collections.abc import Iterable
 from types import CodeType
 from typing import Any
 
@@ -52,6 +53,9 @@ class BaseContext:
         self.parameters: dict[str, Any] = {}  # the tensors that are parameters of modules, by full name
         self.recurrences: list[int] = []  # their nodes
         self.branch_lines = self.graph.branch_lines
+        self.outer: dict[
+            Symbol, tuple[Symbol, ...]
+        ] = {}  # by bound: the steps at each point of which the bound is another number
         self.builders: list[CodeType | None] = []  # the code of the functions whose `with` entered the context
         self.variables: dict[tuple[int, int], Variable] = {}  # the user's names for tensors, by node and output
         self._streams = 0
@@ -81,6 +85,10 @@ class BaseContext:
     def innermost(cls) -> BaseContext | None:
         """The innermost active context, if there is one."""
         return cls._active[-1] if cls._active else None
+
+    def around(self, symbols: Iterable[Symbol]) -> frozenset[Symbol]:
+        """The steps that some bounds vary with."""
+        return frozenset(step for symbol in symbols if symbol in self.outer for step in self.outer[symbol])
 
     def next_stream(self) -> int:
         """A number for the next random call. Calls draw independent numbers, and a program that is built again draws the same ones."""

@@ -17,7 +17,7 @@ INSTEAD = {
     "vmap": "write it for one point of a step, x[t]: steps that do not depend on each other run at once by themselves",
     "pmap": "devices share a step: tp.Config(devices=2)", "jit": "programs are compiled: program = ctx.compile({T: 100}, [y])",
     "scan": "write a recurrence: h[0] = start; h[t + 1] = f(h)", "fori_loop": "write a recurrence: h[0] = start; h[t + 1] = f(h)",
-    "while_loop": "write a recurrence over t, and where it ends: ctx.ends(t, when=error < 1e-6)",
+    "while_loop": "write a recurrence over t, and where it ends: ctx.ends(t, when=error < 1e-6) (inside of a loop over i: each=i)",
     "associative_scan": "write the recurrence, h[t + 1] = a * h + b: where it is linear, it becomes a scan",
     "cond": "tp.where(c, a, b); for a condition on steps, branches: h[t, t % 2 == 0] = a", "select": "tp.where(c, a, b)",
     "switch": "tp.where(c, a, b); for a condition on steps, branches: h[t, t % 2 == 0] = a",

@@ -29,9 +29,9 @@ from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.expressions import Expression
 from tempo_core.ir.graph import Edge, Node, compose
-from tempo_core.ir.ops import Identity, Op
+from tempo_core.ir.ops import Identity, Input, Op
 from tempo_core.symbolic.condition import TRUE, Bool, conjunction
-from tempo_core.symbolic.domain import Domain, Index, Point, identity, step_order
+from tempo_core.symbolic.domain import Domain, Index, Point, identity, is_own_point, step_order
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol, maximum, minimum
 from tempo_core.symbolic.limits import UpTo
 
@@ -103,7 +103,12 @@ class Tensor(BaseTensor, ArrayUses):
 
     def _read(self, indices: Sequence[Index], condition: Bool = TRUE) -> Tensor:
         """The tensor at other points, all of which it has."""
-        edge = compose(self.edge, self.domain.steps, indices)
+        moved, keys = self._moved_around(indices), dict(zip(self.domain.steps, map(_as_key, indices), strict=True))
+        if moved and any(moved & self.context.around(i.symbols) for s, i in zip(keys, indices, strict=True) if s not in moved):
+            inside = self[tuple(s.expr if s in moved else key for s, key in keys.items())]  # of `x[0, K - 1]`: x[t, K - 1]
+            return inside[tuple(key if s in moved else s.expr for s, key in keys.items() if s in inside.domain.steps)]
+        is_fixed = moved.intersection(self.context.around(self.edge.symbols))
+        edge = None if is_fixed else compose(self.edge, self.domain.steps, indices)
         base = self
         if edge is None:  # the edge cannot express the index: read a copy of this tensor instead
             base = apply(Identity(), self)
@@ -123,6 +128,11 @@ class Tensor(BaseTensor, ArrayUses):
             )
         carried = carried.substitute(points)
         return view(self.context, edge, conjunction(condition, carried))
+
+    def _moved_around(self, indices: Sequence[Index]) -> frozenset[Symbol]:
+        """The steps that some bounds vary with, of those that an index reads at another point."""
+        around = self.context.around(self.context.outer)
+        return frozenset(s for s, i in zip(self.domain.steps, indices, strict=True) if s in around and not is_own_point(i, s))
 
     def named(self, name: str) -> Tensor:
         """The same tensor under a name that plans, drawings and errors use."""
@@ -618,6 +628,8 @@ def apply(op: Op, *operands: BaseTensor, domain: Domain | None = None, name: str
             )
     if domain is None:
         steps: frozenset[Symbol] = frozenset(s for s in op.symbols if s.is_step)
+        if not isinstance(op, Input):  # a fed array is as large as the bound may be
+            steps = steps | context.around(op.symbols)
         condition: Bool = TRUE
         for operand in operands:
             steps = steps | frozenset(operand.domain.steps)

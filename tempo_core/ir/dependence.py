@@ -446,6 +446,18 @@ def feeding(graph: Graph, nodes: Sequence[Node]) -> frozenset[int]:
     return frozenset(ancestors(graph, [edge.source for node in nodes for edge in node.inputs]))
 
 
+def deciding(graph: Graph, end: Node) -> frozenset[int]:
+    """The nodes that an end depends on; of an inner one, through values at the same point of the outer steps."""
+    outer = [step for step in end.domain.steps[:-1] if step not in graph.chosen]
+
+    def sources(node: Node) -> list[int]:
+        return [
+            edge.source for edge in node.inputs if not any(direction(graph, node, edge, step) in ("<", ">") for step in outer)
+        ]
+
+    return frozenset(reached(sources(end), lambda node_id: sources(graph[node_id])))
+
+
 def ancestors(graph: Graph, starts: Iterable[int]) -> set[int]:
     """Some nodes, and all on which they depend."""
     return reached(starts, lambda node_id: [edge.source for edge in graph[node_id].inputs])

@@ -240,6 +240,14 @@ class Graph:
         """The ends that a run finds out: by the step's bound; after `passes/shapes/capacity.py`, by the step in whose terms the bound is."""
         return {symbol: node for node in self if isinstance(node.op, End) for symbol in node.op.bound.symbols}
 
+    def outer(self) -> dict[Symbol, tuple[Symbol, ...]]:
+        """The steps around each end, by the symbol of the end (as in `ends`): at each of their points, the step ends at another place."""
+        return {
+            last: steps
+            for last, end in self.ends().items()
+            if (steps := tuple(s for s in end.domain.steps[:-1] if s not in self.chosen))
+        }
+
     def inputs(self) -> list[Node]:
         """The inputs that are fed as whole arrays."""
         return [n for n in self if isinstance(n.op, Input)]

@@ -95,6 +95,11 @@ def pipeline(
     return [p for p in passes if p.name not in without]
 
 
+def unvectorized(graph: Graph, steps: Sequence[str]) -> tuple[str, ...]:
+    """The steps that stay loops: `steps`, and those around inner ends, because each of their points has its own number of iterations."""
+    return tuple(dict.fromkeys((*steps, *(step.name for outer in graph.outer().values() for step in outer))))
+
+
 def run(graph: Graph, passes: Sequence[Pass], hook: Hook | None = None) -> Graph:
     """Apply the passes one after the other; `hook` sees each one's result (to verify, print or time it).
 

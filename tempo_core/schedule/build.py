@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tempo_core.errors import NonAffineError
+from tempo_core.errors import CausalityError, NonAffineError
 from tempo_core.ir.graph import Graph
 from tempo_core.prices import MOST_DIVISIONS_FOR_ISL, copy_weight
 from tempo_core.schedule.constraints import Statement
@@ -38,7 +38,9 @@ from tempo_core.schedule.tree import (
     flat,
     guarded,
     leaves,
+    outer_point,
     substitute,
+    walk,
 )
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Range
@@ -69,7 +71,8 @@ def build_program(
         root: Item = _in_sequence(present, 0, _Conversion(schedule.constraints.statements))
     else:
         root = _Loops(schedule, present, bounds, lows).item(present, 0, {})
-    root = rotated(simplified(tightened(root, limits), limits))
+    anew = _anew(graph)
+    root = rotated(simplified(tightened(root, limits, anew), limits))
     values = frozenset(chosen_value(step) for step in graph.chosen if step not in graph.ends())
 
     def weigh(item: Item) -> int:
@@ -77,14 +80,45 @@ def build_program(
 
     updated = frozenset(node.inputs[position].source for node in graph for position in node.op.updated)
     root = cut(root, limits, Cuts(weigh, updated))
-    root = simplified(tightened(root, limits), limits)  # after a cut, the whole body of a loop may stand under one condition
+    root = simplified(
+        tightened(root, limits, anew), limits
+    )  # after a cut, the whole body of a loop may stand under one condition
     root = begun(root)
     if values:
-        root = tightened(cut(root, limits, Cuts(weigh, updated, values)), limits)
+        root = tightened(cut(root, limits, Cuts(weigh, updated, values)), limits, anew)
         root = simplified(inside_limits(root, limits), limits)
+    _check_inner_ends(root, graph)
     if storage is not None:
         root = _batched(root)
     return as_block(_named(root, graph, frozenset(value.name for value in limits)))
+
+
+def _anew(graph: Graph) -> dict[Symbol, frozenset[Symbol]]:
+    """By the counter of an outer loop: the inner ends, which are other numbers in each of its iterations."""
+    anew: dict[Symbol, frozenset[Symbol]] = {}
+    for last, steps in graph.outer().items():
+        for step in steps if last in graph.chosen else ():
+            count = counter(_unnamed(step.name))
+            anew[count] = anew.get(count, frozenset()) | {chosen_value(last)}
+    return anew
+
+
+def _check_inner_ends(root: Item, graph: Graph) -> None:
+    """Raise CausalityError if a loop or condition depends on an inner end, and is not at one point of the outer steps."""
+    for last, steps in graph.outer().items():
+        for item in walk(root) if last in graph.chosen else ():
+            parts = (item.start, item.stop) if isinstance(item, Loop) else (item.condition,) if isinstance(item, If) else ()
+            if not any(chosen_value(last) in part.symbols for part in parts):
+                continue
+            point = outer_point(item, graph, steps)
+            inside = {each.counter for each in walk(item) if isinstance(each, Loop)}
+            if point is None or any(part.symbols & inside for part in point):
+                end = graph.ends()[last]
+                raise CausalityError(
+                    f"the loop that {end.name} ends is not inside of a loop over {', '.join(map(str, steps))}, because of what else reads its values",
+                    where=end.where,
+                    hint=f"let {steps[-1]} go one way: read x[{steps[-1]} - 1] or x[{steps[-1]}], not later points",
+                )
 
 
 def chosen_value(step: Symbol) -> Symbol:

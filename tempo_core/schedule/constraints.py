@@ -250,7 +250,7 @@ def _wait(graph: Graph, statement: Statement, last: Symbol, point: Expr) -> Read
 
 
 def _condition_at(graph: Graph, end: Node, point: Expr) -> tuple[Point, ...]:
-    return tuple(Point(s.expr if s in graph.chosen else point) for s in end.domain.steps)
+    return (*(Point(s.expr) for s in end.domain.steps[:-1]), Point(point))
 
 
 def _awaited(graph: Graph, statement: Statement, last: Symbol) -> set[Expr]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import islpy as isl
 
 from tempo_core.errors import CausalityError, quoted
-from tempo_core.ir.dependence import feeding, strongly_connected
+from tempo_core.ir.dependence import deciding, strongly_connected
 from tempo_core.ir.names.naming import head, names
 from tempo_core.schedule.constraints import Constraints, Dependence, Statement
 from tempo_core.schedule.nesting import has_strides, nested_times
@@ -147,8 +147,8 @@ def _known(schedule: Schedule, constraints: Constraints, bounds: Mapping[Symbol,
     """
     ends = schedule.constraints.graph.ends()
     for last in (step for step in schedule.constraints.graph.chosen if step in ends):
-        deciding = feeding(constraints.graph, [ends[last]]) | {ends[last].id}
-        over = {n: s for n, s in constraints.statements.items() if last in s.node.domain and s.node.id not in deciding}
+        before = deciding(constraints.graph, ends[last]) | {ends[last].id}
+        over = {n: s for n, s in constraints.statements.items() if last in s.node.domain and s.node.id not in before}
         counting = _counting_from(schedule, last)
         early = [n for n, s in over.items() if (s.node.id, s.branch) in counting and not constraints.waits(s, last)]
         if early:

@@ -8,6 +8,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from tempo_core.ir.dependence import fixed_point
 from tempo_core.schedule.tree import Block, If, Item, Loop, as_block, changed, flat, guarded, substitute, walk
@@ -195,19 +196,21 @@ def _arguments(expr: Expr, kind: type[Maximum] | type[Minimum]) -> tuple[Expr, .
 # -- conditions as limits of loops ------------------------------------------------------------------------------------
 
 
-def tightened(item: Item, limits: Limits) -> Item:
+def tightened(item: Item, limits: Limits, anew: Mapping[Symbol, frozenset[Symbol]] = MappingProxyType({})) -> Item:
     """The item, where a condition that bounds a counter and guards the whole loop becomes limits of the loop, in terms of outer loops too.
 
-    `limits` are those of symbols that are no counters of the item's loops. A condition without the counter moves around the loop.
+    `limits` are those of symbols that are no counters of the item's loops. A condition without the counter moves around the loop, unless a
+    symbol in it is another number in each iteration: `anew` has these symbols by the loop's counter.
 
     Rewrite: `for n in 0:N: if 4*n <= t: ...` -> `for n in 0:min(N, t//4 + 1): ...`
     """
-    item = changed(item, lambda part: tightened(part, limits))
+    item = changed(item, lambda part: tightened(part, limits, anew))
     if not isinstance(item, Loop):
         return item
     children = tuple(flat(item.body))
     item = replace(item, body=Block(children))
-    guards = [conditions_of(child) for child in children]
+    varying = anew.get(item.counter, frozenset())
+    guards = [tuple(part for part in conditions_of(child) if varying.isdisjoint(part.symbols)) for child in children]
     if item.step != 1 or not children or not all(guards):
         return item
     start, stop, limit_parts = item.start, item.stop, set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Union
 
@@ -77,6 +77,17 @@ def as_block(item: Item) -> Block:
 def guarded(condition: Bool, item: Item) -> Item:
     """The item, where a condition holds."""
     return item if condition is TRUE else If(condition, as_block(item))
+
+
+def outer_point(item: Item, graph: Graph, steps: Sequence[Symbol]) -> tuple[Expr, ...] | None:
+    """The point of some outer steps at which an item runs, in terms of counters; None if it is not one for all statements with these steps."""
+    executes = [(leaf, graph[leaf.node].domain.steps) for leaf in leaves(item) if isinstance(leaf, Execute)]
+    points = {
+        tuple(at for step, at in zip(over, leaf.point, strict=True) if step in steps)
+        for leaf, over in executes
+        if set(steps) <= set(over)
+    }
+    return points.pop() if len(points) == 1 else None
 
 
 # -- walks ------------------------------------------------------------------------------------------------------------

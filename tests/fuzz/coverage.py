@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tempo_core.config import CHOICES, PASSES
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Graph
-from tests.fuzz.generator import forms, indices, recurrences, results
+from tests.fuzz.generator import forms, indices, inner, recurrences, results
 from tests.fuzz.generator.ops import MODULES, OPTIMIZERS
 
 # Ops that only passes create; no program of a user has them.
@@ -37,6 +37,7 @@ def expected() -> list[str]:
             "mutual, backwards", "of int32", "of bool", "of int8", "of bfloat16", "of float16",
         ),
         "gradient": ("backward", "grad", "grad of several", "of a gradient", "of a recurrence that learns", "of a network", "through training"),
+        "inner end": (*inner.READS, *inner.ENDS, "state passing"),
         "module": tuple(MODULES),
         "optimizer": tuple({name.partition("(")[0] for name in OPTIMIZERS}),
         "result": results.VIEWS,

@@ -363,6 +363,14 @@ class _Reverse:
             turned = ring.turned(at_all_points(contribution, domain), self.graph.order)
             self._bring_back(replace(reader, domain=turned.domain), ring.straight(edge), turned, TRUE, TRUE)
             return
+        inner = self._ended_inside(edge, domain)
+        if inner is not None:  # first the sum over the points of the inner step, of which each outer point has another number
+            every = at_all_points(contribution, domain)
+            of_inner = apply(Identity(), every, domain=Domain(domain.steps))
+            summed = of_inner[tuple(slice(Expr.of(0), s.bound_expr, 1) if s == inner else s.expr for s in domain.steps)].sum(0)
+            left = Domain(tuple(s for s in domain.steps if s != inner))
+            self._bring_back(replace(reader, domain=left), replace(edge, condition=TRUE), summed, TRUE, TRUE)
+            return
         exact, inverses = True, tuple[Inverse, ...]()
         try:
             inverses = (invert(domain, edge.index, source.domain),)
@@ -380,6 +388,14 @@ class _Reverse:
             summed = readers.of(contribution, lambda: self._is_on_cycle_through(reader, edge))
             summed = self._zero_elsewhere(source, inverse.condition, summed)
             self._contribute((edge.source, edge.output), summed, inverse.condition & readers.condition(support))
+
+    def _ended_inside(self, edge: Edge, readers: Domain) -> Symbol | None:
+        """A step of the readers that ends at another place for each outer point, where all its points read the same."""
+        for bound, outer in self.context.outer.items():
+            step = next((s for s in readers.steps if s.bound_symbol == bound), None)
+            if step is not None and set(outer) <= set(readers.steps) and step not in edge.steps:
+                return step
+        return None
 
     def _scatter_back(self, edge: Edge, contribution: Tensor, domain: Domain, step: Symbol) -> None:
         """Add each reader's contribution at the point of `step` that it reads; the other steps of the source are read at own points."""

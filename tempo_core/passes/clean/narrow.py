@@ -46,7 +46,7 @@ class Narrow(Pass):
         if _is_bound_to_its_points(op):
             return set()
         used = frozenset(s for s in op.symbols if s.is_step).union(*(e.steps for e in node.inputs))
-        free = set(node.domain.steps) - used
+        free = set(node.domain.steps) - used - around(graph, node)
         for part in node.domain.condition.parts:  # a condition on free steps alone does not change the value
             free -= part.steps if not part.steps <= free else set()
         for reader in readers if free else ():
@@ -74,11 +74,23 @@ def _pinned_steps(graph: Graph, node: Node, readers: Sequence[int]) -> dict[Symb
         return {}
     reads = [edge.index for reader in readers for edge in graph[reader].inputs if edge.source == node.id]
     pins: dict[Symbol, Expr] = {}
+    fixed = around(graph, node)
     for k, step in enumerate(node.domain.steps):
+        if step in fixed:
+            continue
         points = {index[k] for index in reads} if step not in node.domain.condition.steps else set()
         if len(points) == 1 and isinstance(point := points.pop(), Point) and not point.expr.steps:
             pins[step] = point.expr
     return pins
+
+
+def around(graph: Graph, node: Node) -> set[Symbol]:
+    """The steps with which inner ends vary that a node uses, or the nodes that it reads."""
+    outer = graph.outer()
+    if not outer:
+        return set()
+    symbols = node.symbols.union(*(graph[edge.source].symbols for edge in node.inputs))
+    return {step for bound, steps in outer.items() if bound in symbols for step in steps}
 
 
 def _narrow(graph: Graph, node: Node, free: set[Symbol], readers: Sequence[int]) -> None:

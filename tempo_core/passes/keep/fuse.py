@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import Nest, Vertex, feeding, forward_order, latest_levels, loop_nest
+from tempo_core.ir.dependence import Nest, Vertex, deciding, forward_order, latest_levels, loop_nest
 from tempo_core.ir.graph import Dataflowed, Edge, Graph, Node, is_identity
 from tempo_core.ir.names.naming import exact_names, label
 from tempo_core.passes.base import Pass, read_at, remove_dead
@@ -53,7 +53,7 @@ class _Joined:
     """
 
     def __init__(self, graph: Graph):
-        decide = feeding(graph, list(graph.ends().values()))
+        decide = frozenset().union(*(deciding(graph, end) for end in graph.ends().values()))
         fusable = {node.id for node in graph if _fusable(node)}
         self.cheap = {node.id for node in graph if _is_cheap(graph, node)}
         self._operands = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import feeding
+from tempo_core.ir.dependence import deciding as nodes_deciding
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass
@@ -49,7 +49,7 @@ def _with_true_bounds(graph: Graph, chosen: Mapping[Symbol, int]) -> Graph:
     A program cannot let an end depend on its bound, but a pass may: for a place after all others.
     """
     for bound, end in graph.ends().items():
-        deciding = feeding(graph, [end]) | {end.id}
+        deciding = nodes_deciding(graph, end) | {end.id}
         numbers = [n for n in graph if n.id in deciding and isinstance(n.op, ops.Eval) and bound in n.op.symbols]
         if bound not in chosen or not numbers:
             continue
@@ -82,7 +82,9 @@ class _Lifting:
                 most[bound] = Symbol(f"{bound}_max").expr
                 self.values[bound] = expression.substitute(self.values)
         self.most = most
-        self.deciding = {bound: feeding(graph, [end]) for bound, end in graph.ends().items()}  # the nodes that an end depends on
+        self.deciding = {
+            bound: nodes_deciding(graph, end) for bound, end in graph.ends().items()
+        }  # the nodes that an end depends on
         ends = {bound: end.id for bound, end in graph.ends().items()}
         self.before_end = {bound: self.deciding.get(bound, frozenset()) | {ends.get(bound)} for bound in least}
         self.steps: dict[Symbol, Symbol] = {}
@@ -91,6 +93,7 @@ class _Lifting:
                 (bound_symbol,) = most[step.bound_symbol].symbols
                 self.steps[step] = Symbol(step.name, bound_symbol.name)
         self.conditions = {new: self.values[old.bound_symbol] - 1 - new.expr >= 0 for old, new in self.steps.items()}
+        self.outer = graph.outer()
         self.substitution = {**self.values, **{old: new.expr for old, new in self.steps.items()}}
         self.first = {bound: self.last[bound].expr >= number - 1 for bound, number in least.items() if number > 1}
 
@@ -138,10 +141,18 @@ class _Lifting:
         """
         chosen = tuple(self.last.values())
         steps = tuple(self.steps.get(step, step) for step in node.domain.steps)
-        inside = (self.conditions[step] for step in steps if step in self.conditions)
-        most = {bound: self.most[bound] for bound, deciding in self.deciding.items() if node.id in deciding}
+        whole = {bound for bound, around in self.outer.items() if not set(around) <= set(node.domain.steps)}  # it has no end
+        inside = (
+            self.conditions[self.steps[step]]
+            for step in node.domain.steps
+            if step in self.steps and step.bound_symbol not in whole
+        )
+        most = {bound: self.most[bound] for bound, deciding in self.deciding.items() if node.id in deciding or bound in whole}
         values = {**self.substitution, **most}
-        of_points = {**values, **{b: self.values[b] for b in most if any(s.bound_symbol == b for s in node.domain.steps)}}
+        of_points = {
+            **values,
+            **{b: self.values[b] for b in most if b not in whole and any(s.bound_symbol == b for s in node.domain.steps)},
+        }
         first = (condition for bound, condition in self.first.items() if node.id not in self.before_end[bound])
         condition = conjunction(node.domain.condition.substitute(of_points), *inside)
         known = (self._known(part, most) for part in condition.parts)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tempo_core.ir import ops
 from tempo_core.ir.builder import constant_op
-from tempo_core.ir.dependence import feeding
+from tempo_core.ir.dependence import deciding
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass, operand_domains
 from tempo_core.passes.decisions import note
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Domain, Point, identity
+from tempo_core.symbolic.domain import Domain, identity
 from tempo_core.symbolic.expr import Symbol
 
 
@@ -41,13 +41,22 @@ class Ended(Pass):
         graph = graph.copy() if ends else graph
         for end in ends:
             _wait(graph, end)
+        for bound in graph.outer():
+            step = graph.ends()[bound].domain.steps[-1]
+            for node in [n for n in graph if bound in n.symbols and step not in n.domain]:
+                if all(type.is_static and type.substitute({bound: 1}) == type for type in node.outputs):
+                    _stay(graph, node)
         return graph
 
 
 def _wait(graph: Graph, end: Node) -> None:
-    (step,) = end.domain.steps
-    deciding = feeding(graph, [end])
-    over = [n for n in graph if n.id in deciding and step in n.domain and all(type.is_static for type in n.outputs)]
+    *_, step = end.domain.steps
+    before = deciding(graph, end)
+    over = [
+        n
+        for n in graph
+        if n.id in before and set(end.domain.steps) <= set(n.domain.steps) and all(type.is_static for type in n.outputs)
+    ]
     merges = [n for n in over if isinstance(n.op, ops.Merge)]
     functions = [n for n in over if isinstance(n.op, ops.Udf) and n.op.stateful]
     if not merges and not functions:
@@ -55,12 +64,22 @@ def _wait(graph: Graph, end: Node) -> None:
     ended = _ended(graph, end, step)
     for node in (*merges, *functions):
         note(node.id, "waits for the condition of the end of {} at the point before", step)
-    at_point = Edge(ended.id, (Point(step.expr),))
+    at_point = Edge(ended.id, identity(end.domain))
     for function in functions:  # those of streamed inputs are among them: their values come one by one
-        _wait_for_values(graph, function, at_point, deciding | {end.id, ended.id})
+        _wait_for_values(graph, function, at_point, before | {end.id, ended.id})
     for merge in (graph[each.id] for each in merges):
         reads = zip(merge.inputs, operand_domains(merge, merge.domain), strict=True)
         graph.put(merge.reading(tuple(_waiting(graph, merge, edge, at_point, domain) for edge, domain in reads)))
+
+
+def _stay(graph: Graph, node: Node) -> None:
+    """Let readers at other points of the outer steps read a value that uses an inner end: no pass computes it at their points then."""
+    values = {}
+    for output, type in enumerate(node.outputs):
+        value = Edge(node.id, identity(node.domain), output)
+        op = ops.Udf(after, (type,), name="after")
+        values[output] = graph.add(op, [value], domain=node.domain, where=node.where).id
+    _read_instead(graph, node, values, [n for n in graph if n.id not in values.values()])
 
 
 def _waiting(graph: Graph, node: Node, value: Edge, ended: Edge, domain: Domain, output: int = 0) -> Edge:
@@ -83,11 +102,15 @@ def _wait_for_values(graph: Graph, function: Node, ended: Edge, readers: Contain
     for output in range(len(function.outputs)):
         value = Edge(function.id, identity(domain), output)
         values[output] = _waiting(graph, function, value, ended, domain, output).source
-    for reader in list(graph):
-        if reader.id in readers and any(edge.source == function.id for edge in reader.inputs):
+    _read_instead(graph, function, values, [reader for reader in graph if reader.id in readers])
+
+
+def _read_instead(graph: Graph, node: Node, values: Mapping[int, int], readers: Iterable[Node]) -> None:
+    """Let some readers of a node read other nodes, by its outputs."""
+    for reader in readers:
+        if any(edge.source == node.id for edge in reader.inputs):
             inputs = (
-                replace(edge, source=values[edge.output], output=0) if edge.source == function.id else edge
-                for edge in reader.inputs
+                replace(edge, source=values[edge.output], output=0) if edge.source == node.id else edge for edge in reader.inputs
             )
             graph.put(replace(reader, inputs=tuple(inputs)))
 
@@ -98,4 +121,4 @@ def _ended(graph: Graph, end: Node, step: Symbol) -> Node:
     (condition,) = end.inputs
     before = condition.substitute({step: step.expr - 1})
     branches = [Edge(start.id, (), condition=step.expr == 0), replace(before, condition=step.expr >= 1)]
-    return graph.add(ops.Merge(TensorType("bool")), branches, domain=Domain((step,)), name="ended", where=end.where)
+    return graph.add(ops.Merge(TensorType("bool")), branches, domain=end.domain, name="ended", where=end.where)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from tempo_core.runtime.staged.host import statements
 from tempo_core.runtime.walk import Walk, evaluator, span
 from tempo_core.schedule import Block, Dealloc, Execute, If, Loop, Scheduled, leaves, schedule
 from tempo_core.schedule.build import chosen_value
-from tempo_core.schedule.tree import Item
+from tempo_core.schedule.tree import Item, outer_point
 from tempo_core.symbolic.expr import StepValues, Symbol
 
 
@@ -38,6 +38,7 @@ class State:
     results: dict[int, Any]
     streams: Mapping[str, Feed]
     counters: dict[Symbol, int]
+    ends: dict[tuple[Symbol, Coordinates], int] = field(default_factory=dict)  # the last points of inner steps, by outer point
 
 
 class Interpreter:
@@ -85,7 +86,7 @@ class Interpreter:
     def _nodes(self, item: Item, around: tuple[Symbol, ...]) -> list[walk.Node[State]]:
         """An item as a tree. `around` are the counters of the loops around it."""
         if isinstance(item, Block):
-            return [node for child in item.children for node in self._nodes(child, around)]
+            return [node for child in item.children for node in (*self._inner_ends(child, around), *self._nodes(child, around))]
         if isinstance(item, Loop):
             steps = counted_steps(item.counter, statements(item), self.graph)
             body = self._nodes(item.body, (*around, item.counter))
@@ -94,6 +95,18 @@ class Interpreter:
             then, orelse = self._nodes(item.then, around), self._nodes(item.orelse or Block(), around)
             return [walk.Branch(evaluator(item.condition, self.bounds), then, orelse)]
         return [walk.Leaf(self._execute(item, around) if isinstance(item, Execute) else self._dealloc(item))]
+
+    def _inner_ends(self, item: Item, around: tuple[Symbol, ...]) -> Iterator[walk.Node[State]]:
+        """What takes up the ends of inner steps at the outer point of an item."""
+        for last, steps in self.graph.outer().items():
+            point = outer_point(item, self.graph, steps) if last in self.graph.chosen else None
+            if point is not None and all(part.symbols <= {*around, *self.bounds} for part in point):
+                parts = [evaluator(part, self.bounds) for part in point]
+                yield walk.Leaf(functools.partial(self._take_up, last, parts))
+
+    def _take_up(self, last: Symbol, point: Sequence[walk.Evaluator], state: State) -> None:
+        at = tuple(part(state.counters) for part in point)
+        state.counters[chosen_value(last)] = state.ends.get((last, at), self.bounds[last.bound_symbol] - 1)
 
     def _execute(self, item: Execute, around: tuple[Symbol, ...]) -> Callable[[State], Executed]:
         key = (item.node, item.branch)
@@ -144,7 +157,8 @@ class Statement:
         if isinstance(node.op, End):
             (last,) = node.op.bound.symbols
             if last in self.graph.chosen and bool(self.backend.to_host(operands[0])):
-                state.counters[chosen_value(last)] = min(state.counters[chosen_value(last)], seen[0])
+                state.counters[chosen_value(last)] = min(state.counters[chosen_value(last)], seen[-1])
+                state.ends[last, seen[:-1]] = state.counters[chosen_value(last)]
             return operands, ()
         if isinstance(node.op, Sink):
             if self.repeated is not None:

@@ -29,7 +29,7 @@ from tempo_core.runtime.staged.host import statements
 from tempo_core.runtime.staged.spread import Spread
 from tempo_core.schedule import Block, Execute, If, Loop, Storage
 from tempo_core.schedule.build import chosen_value
-from tempo_core.schedule.tree import Item, loop_label
+from tempo_core.schedule.tree import Item, loop_label, outer_point
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Expr, StepValues, Symbol
 
@@ -73,6 +73,7 @@ class Lowering(Placement):
         self.ends: dict[Symbol, Key] = {
             chosen_value(last): (-2 - number, 0) for number, last in enumerate(graph.ends()) if last in graph.chosen
         }  # by the symbol of a step's last point: the store that has it while the program runs
+        self.outer = {chosen_value(last): steps for last, steps in graph.outer().items() if last in graph.chosen}
         self.without = without  # of the choices in `config.CHOICES`, those that are switched off
         self._handed: dict[Operand, Any] = {}  # operands that an iteration took over from the one before
         self._reads: dict[Key, Reads | None] = {}  # of the values that the loop updates in place
@@ -84,7 +85,7 @@ class Lowering(Placement):
 
     def run(self, item: Item, stores: Stores, frame: Frame, live: frozenset[Key]) -> None:
         """Run an item on `stores`, in place. `live` are the stores that are needed after the item."""
-        frame = replace(frame, counters=self.now(frame.counters, stores))
+        frame = replace(frame, counters=self.now(frame.counters, stores, item))
         if isinstance(item, Block):
             self._block(item, stores, frame, live)
         elif isinstance(item, Loop):
@@ -126,7 +127,7 @@ class Lowering(Placement):
             arrays, last, values = state
             inner = {**outer, **dict(zip(carried, arrays, strict=True))}
             at = count if loop.step == 1 else start + count * loop.step
-            with self._taking_over(loop, registers, last, values):
+            with self._taking_over(loop, registers, last, values), self._at_outer_point(loop, inner, frame.at(loop.counter, at)):
                 self.run(registers.body, inner, frame.at(loop.counter, at), needed)
             handed = self._handed_on(registers, inner, frame.at(loop.counter, at + loop.step))
             return tuple(inner[k] for k in carried), *handed
@@ -178,7 +179,7 @@ class Lowering(Placement):
 
         def goes_on(state: Any) -> Any:
             at, (arrays, _, _) = state
-            return at < self.value(loop.stop, self.now(counters, dict(zip(carried, arrays, strict=True))))
+            return at < self.value(loop.stop, self.now(counters, dict(zip(carried, arrays, strict=True)), loop))
 
         _, (final, _, _) = lax.while_loop(
             goes_on, lambda state: (state[0] + 1, body(*state)), (jnp.asarray(start, jnp.int32), initial)
@@ -274,10 +275,54 @@ class Lowering(Placement):
         final = lax.cond(condition, branch(item.then), branch(other), initial)
         stores.update(zip(written, final, strict=True))
 
-    def now(self, counters: StepValues, stores: Stores) -> StepValues:
-        """The counters, with the last points of the steps that end early: the greatest possible ones, until an end is known."""
+    def now(self, counters: StepValues, stores: Stores, item: Item | None = None) -> StepValues:
+        """The counters, with the last points of the steps that end early: the greatest possible ones, until an end is known.
+
+        Those of inner steps are the ones at the outer point at which `item` runs.
+        """
         present = {counter: stores[key] for counter, key in self.ends.items() if key in stores}
+        for last in [last for last in present if present[last].ndim]:
+            at = None if item is None else self._outer_place(last, item, counters)
+            present[last] = self._most(last) if at is None else present[last][at]
         return {**counters, **present} if present else counters
+
+    def ends_at_start(self, most: StepValues) -> Stores:
+        """The stores of the last points, before any end is known: one number, or for an inner step one for each outer point."""
+        sizes = {last: tuple(self.bounds[step.bound_symbol] for step in self.outer.get(last, ())) for last in self.ends}
+        return {key: jnp.full(sizes[last], most[last], jnp.int32) for last, key in self.ends.items()}
+
+    def _most(self, last: Symbol) -> int:
+        return next(self.bounds[step.bound_symbol] - 1 for step in self.graph.chosen if chosen_value(step) == last)
+
+    def _outer_place(self, last: Symbol, item: Item, counters: StepValues) -> tuple[Any, ...] | None:
+        """The place of an item's end in the store for all outer points; None where the item runs at several of them."""
+        point = outer_point(item, self.graph, self.outer[last])
+        if point is None or not all(e.symbols <= counters.keys() for e in point):
+            return None
+        return tuple(self.value(e, counters) for e in point)
+
+    @contextmanager
+    def _at_outer_point(self, loop: Loop, stores: Stores, frame: Frame) -> Iterator[None]:
+        """The trace of an iteration at one point of the outer steps of an inner end: the iteration has its own end as one number.
+
+        XLA's CPU compiler copies an array that a loop reads and writes, so an iteration that finds its end writes it once.
+        """
+        places = {}
+        for last, steps in self.outer.items():
+            point = outer_point(loop.body, self.graph, steps) or ()
+            at = self._outer_place(last, loop.body, frame.counters)
+            if at is not None and stores[self.ends[last]].ndim and any(loop.counter in part.symbols for part in point):
+                places[self.ends[last]] = at, stores[self.ends[last]], any(self._finds(e, last) for e in statements(loop.body))
+                stores[self.ends[last]] = (
+                    jnp.int32(self._most(last)) if places[self.ends[last]][2] else stores[self.ends[last]][at]
+                )
+        yield
+        for key, (at, array, finds) in places.items():
+            stores[key] = array.at[at].set(stores[key]) if finds else array
+
+    def _finds(self, execute: Execute, last: Symbol) -> bool:
+        op = self.graph[execute.node].op
+        return isinstance(op, End) and last in map(chosen_value, op.bound.symbols)
 
     def _flag(self, stores: Stores) -> tuple[Key, ...]:
         """The store that notes values that are not finite, and the stores of the last points of steps, if the program has them."""
@@ -317,7 +362,9 @@ class Lowering(Placement):
         at = place(edge, execute, self.graph, self.bounds)
         if at is None:
             return None
-        symbols = {symbol for e in (*at, *latest.place) for symbol in e.symbols}
+        steps = self.graph[edge.source].domain.steps
+        places = [(a, b) for a, b, step in zip(at, latest.place, steps, strict=True) if step not in self.graph.chosen]  # one slot
+        symbols = {symbol for pair in places for e in pair for symbol in e.symbols}
         if at == latest.place and all(counters.get(s) is latest.counters.get(s) for s in symbols):
             return latest.value
         values = [[self.value(e, env) for e in p] for p, env in ((at, counters), (latest.place, latest.counters))]
@@ -330,9 +377,10 @@ class Lowering(Placement):
     def _end(self, node: Node, holds: Any, stores: Stores, env: StepValues) -> None:
         """Note that a step ends at a point, if the condition holds there."""
         (last,) = node.op.bound.symbols  # type: ignore[attr-defined]
-        (step,) = [s for s in node.domain.steps if s not in self.graph.chosen]
-        key = self.ends[chosen_value(last)]
-        stores[key] = jnp.where(holds, jnp.minimum(stores[key], jnp.asarray(env[step], jnp.int32)), stores[key])
+        key, at = self.ends[chosen_value(last)], jnp.asarray(env[node.domain.steps[-1]], jnp.int32)
+        place = tuple(env[step] for step in self.outer.get(chosen_value(last), ())) if stores[key].ndim else ()
+        before = stores[key][place]
+        stores[key] = stores[key].at[place].set(jnp.where(holds, jnp.minimum(before, at), before))
 
     def _execute(self, execute: Execute, stores: Stores, frame: Frame, predicate: Any) -> None:
         node = self.graph[execute.node]

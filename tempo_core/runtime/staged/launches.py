@@ -98,7 +98,9 @@ class Launches:
 
     def _stays_whole(self, loop: Loop) -> bool:
         """Whether a loop is not cut into launches: it is written out, or it may end early, which only the device program knows."""
-        return self.lowering.unrolled.writes_out(loop) or bool(loop.stop.symbols & self.lowering.ends.keys())
+        return self.lowering.unrolled.writes_out(loop) or bool(
+            self.lowering.outer or loop.stop.symbols & self.lowering.ends.keys()
+        )
 
     # -- segments and calls -------------------------------------------------------------------------------------------
 

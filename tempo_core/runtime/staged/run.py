@@ -113,7 +113,7 @@ class Host:
         puts = [(put.slot, put.outputs) for put in segment.puts]
         fetches = [item.slot for item in segment.fetches]
         int32 = np.int32
-        ends, finds_ends = list(staged.lowering.ends), staged.ends_steps(segment)
+        ends, finds_ends = staged.outermost_ends, staged.ends_steps(segment)
 
         def launch(run: Progress) -> None:
             nonlocal compiled

@@ -51,7 +51,7 @@ from tempo_core.schedule.tree import flat
 from tempo_core.store import environment
 from tempo_core.store.executables import Executables, calls_function, may_be_linked
 from tempo_core.store.fingerprint import fingerprint
-from tempo_core.symbolic.expr import StepValues
+from tempo_core.symbolic.expr import StepValues, Symbol
 
 
 class Staged:
@@ -154,7 +154,7 @@ class Staged:
             if self.check_numerics:
                 stores[FLAG] = jnp.zeros((), jnp.int32)
             at: StepValues = {**self.lowering.bounds, **dict(zip(segment.counters, counters, strict=True))}
-            stores.update({key: jnp.asarray(at[last], jnp.int32) for last, key in self.lowering.ends.items()})
+            stores.update(self.lowering.ends_at_start(at))
             returned = iter(put)
             for each in segment.puts:
                 env = self.lowering.point(each.execute, at)
@@ -169,7 +169,7 @@ class Staged:
                     fetched.append([jnp.array(v, copy=True) for v in values])
                 else:
                     self.lowering.run(item, stores, Frame(fed, seed, at), live)
-            notes = [stores[key] for key in self.lowering.ends.values()] if self.ends_steps(segment) else []
+            notes = [stores[self.lowering.ends[last]] for last in self.outermost_ends] if self.ends_steps(segment) else []
             return [stores[k] for k in segment.writes], fetched, [stores[FLAG]] if self.check_numerics else notes
 
         spread = self.spread
@@ -181,6 +181,11 @@ class Staged:
         function = program if spread is None else program_on_devices
         function.__name__ = program_name(segment.number)
         return function
+
+    @property
+    def outermost_ends(self) -> list[Symbol]:
+        """The last points that one launch hands to the next: those of a whole run."""
+        return [last for last in self.lowering.ends if last not in self.lowering.outer]
 
     def ends_steps(self, segment: Segment) -> bool:
         """Whether a segment may find out where a step ends. It gives the last points then."""

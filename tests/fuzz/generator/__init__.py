@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 
 from tests.fuzz.choices import Choices, Drawn, Seeded
-from tests.fuzz.generator import indices, learning, ops, recurrences, results, settings, states
+from tests.fuzz.generator import indices, inner, learning, ops, recurrences, results, settings, states
 from tests.fuzz.generator.drawing import Drawing
 from tests.fuzz.script import Program
 
@@ -51,9 +51,11 @@ def drawn(choices: Choices, size: int, executor: str) -> tuple[Program, Drawing]
     differentiated = d.chance(35)
     leaf = ops.fed(d, leaf=differentiated, single=True)
     ops.fed(d)
-    for _ in range(choices.integer(3, size)):
+    count = choices.integer(3, size)
+    for number in range(count):
         d.pending = []
-        choices.pick(_WEIGHTED)(d)
+        maker = inner.ended_inside if d.has_inner and number == count // 2 else choices.pick(_WEIGHTED)
+        maker(d)
         if d.broken:
             return Program(d.bounds, tuple(d.units), (d.names[0],), d.data), d
     d.pending = []

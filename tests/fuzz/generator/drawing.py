@@ -13,6 +13,7 @@ from tests.fuzz.script import PRELUDE
 
 SHAPES = ("()", "(2,)", "(3,)", "(2, 3)", "(1,)", "()", "(3,)")
 STEPS = {1: ("t",), 2: ("i", "t"), 3: ("b", "i", "t")}
+INNER = "k"  # the step that some programs have for a recurrence which ends inside of their other steps; no other unit uses it
 FLOATS = ("float32", "float16", "bfloat16")
 INTEGERS = ("int32", "int8", "uint8", "uint32")
 KINDS = {"float32": ("float32",), "float": FLOATS, "int": INTEGERS, "bool": ("bool",), "any": (*FLOATS, *INTEGERS, "bool")}
@@ -26,6 +27,9 @@ class Drawing:
         count = choices.pick((1, 1, 2, 2, 2, 3, 3))
         self.steps = STEPS[count]
         self.bounds = {step: choices.pick((1, 2, 3, 4, 5, 5) if count == 3 else (1, 2, 3, 4, 5, 6, 9)) for step in self.steps}
+        self.has_inner = choices.chance(10)
+        inner = (INNER,) if self.has_inner else ()
+        self.bounds |= {step: choices.pick((1, 2, 4, 6)) for step in inner}
         self.units: list[str] = []
         self.data: dict[str, str] = {}
         self.names: list[str] = []  # names of tensors, in the order of their definitions
@@ -36,9 +40,9 @@ class Drawing:
         self.broken = False  # a unit raised an error that is not a user's mistake
         self.namespace: dict[str, Any] = {"tp": tp}
         exec(PRELUDE, self.namespace)
-        self.context = tp.Context(*self.steps)
+        self.context = self.namespace["ctx"] = tp.Context(*self.steps, *inner)
         with self.context as pairs:
-            for name, (step, bound) in zip(self.steps, pairs, strict=True):
+            for name, (step, bound) in zip(self.bounds, pairs, strict=True):
                 self.namespace[name], self.namespace[name.upper()] = step, bound
 
     # -- choices ------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def config(d: Drawing, executor: str) -> str:
     if d.chance(20):
         parts.append(f"seed={d.choices.integer(1, 99)}")
         d.features.add("setting: seed")
-    if executor != "staged" and d.chance(8):
+    if executor != "staged" and d.chance(8) and not d.has_inner:
         parts.append("check_numerics=True")
         d.features.add("setting: check_numerics")
     if d.chance(20):
