@@ -12,8 +12,6 @@ _KEYS = "numbers follow from the seed of the run, the call and the point: tp.ran
 INSTEAD = {
     "linalg": _LIBRARY.format("linalg.inv") + "; tp.norm(x) is here", "fft": _LIBRARY.format("fft.rfft"),
     "solve": _LIBRARY.format("linalg.solve"), "cholesky": _LIBRARY.format("linalg.cholesky"),
-    "searchsorted": "count what is smaller: (values.expand_dims(1) > edges).sum(-1). Or " + _LIBRARY.format("searchsorted"),
-    "bincount": "add up one-hot rows: labels.one_hot(n).sum(0)", "histogram": "add up one-hot rows: bins.one_hot(n).sum(0)",
     "vmap": "write it for one point of a step, x[t]: steps that do not depend on each other run at once by themselves",
     "pmap": "devices share a step: tp.Config(devices=2)", "jit": "programs are compiled: program = ctx.compile({T: 100}, [y])",
     "scan": "write a recurrence: h[0] = start; h[t + 1] = f(h)", "fori_loop": "write a recurrence: h[0] = start; h[t + 1] = f(h)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,23 @@ class Fed:
     @property
     def __name__(self) -> str:
         return f"fed({self.name})"
+
+
+@dataclass(frozen=True)
+class Library:
+    """A function of JAX's, by its name in the package (`numpy.linalg.solve`), with options. It returns a tuple of arrays."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __call__(self, *operands: Any) -> Any:
+        module, _, name = self.name.rpartition(".")
+        results = getattr(importlib.import_module(f"jax.{module}"), name)(*operands, **dict(self.options))
+        return tuple(results) if isinstance(results, tuple) else (results,)
+
+    @property
+    def __name__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from tempo_core.errors import ArgumentError, DTypeError, ShapeError
 from tempo_core.frontend.aliases import ArrayLike, Shape
 from tempo_core.frontend.arguments import checked, checked_as, converts, shown
 from tempo_core.frontend.base import BaseTensor
-from tempo_core.frontend.tensor import Tensor, Value, apply
+from tempo_core.frontend.tensor import Tensor, Value, apply, of_node
 from tempo_core.ir import ops
-from tempo_core.ir.types import DTYPES, INTEGERS, is_float
+from tempo_core.ir.types import DTYPES, INTEGERS, ITEM_SIZE, TensorType, is_float
+from tempo_core.ir.udf import Library
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, makes_tensors
 
@@ -155,6 +156,20 @@ def cast(x: Tensor, dtype: str) -> Tensor:
     """
     check_dtype(dtype)
     return x if x.dtype == dtype else apply(ops.Cast(dtype), x)
+
+
+def library(
+    name: str, operands: Sequence[Tensor], *results: TensorType, cost: Expr | None = None, **options: Any
+) -> tuple[Tensor, ...]:
+    """The results of a function of JAX's, by its name in the package: it is vectorized and differentiated as functions of users are.
+
+    `cost` is its number of operations.
+    """
+    bytes_moved = sum((ITEM_SIZE[each.dtype] * ops.size(each) for each in (*(x.type for x in operands), *results)), Expr.of(0))
+    costs = () if cost is None else (cost, bytes_moved)
+    op = ops.Udf(Library(name, tuple(sorted(options.items()))), results, name=name.rpartition(".")[2], cost=costs)
+    first = apply(op, *operands)
+    return tuple(of_node(first.context, first.node, k) for k in range(len(results)))
 
 
 def widened(x: Tensor) -> Tensor:
