@@ -27,6 +27,7 @@ FAMILIES = (
     "grids",
     "small_loops",
     "libraries",
+    "whole_arrays",
 )
 
 

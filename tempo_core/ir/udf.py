@@ -31,15 +31,26 @@ class Fed:
 
 @dataclass(frozen=True)
 class Library:
-    """A function of JAX's, by its name in the package (`numpy.linalg.solve`), with options. It returns a tuple of arrays."""
+    """A function of JAX's, by its name in the package (`numpy.linalg.solve`), with options. It returns a tuple of arrays.
+
+    A function of complex numbers, which `is_complex`, takes the real and the imaginary part, or the real one alone, and returns both, or one.
+    """
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()
+    is_complex: bool = False
 
     def __call__(self, *operands: Any) -> Any:
+        import jax  # the IR itself needs no JAX
+
         module, _, name = self.name.rpartition(".")
-        results = getattr(importlib.import_module(f"jax.{module}"), name)(*operands, **dict(self.options))
-        return tuple(results) if isinstance(results, tuple) else (results,)
+        function = getattr(importlib.import_module(f"jax.{module}"), name)
+        results = function(
+            *([jax.lax.complex(*operands)] if self.is_complex and len(operands) == 2 else operands), **dict(self.options)
+        )
+        if isinstance(results, tuple):
+            return tuple(results)
+        return (results.real, results.imag) if jax.numpy.iscomplexobj(results) else (results,)
 
     @property
     def __name__(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tempo_core.errors import ArgumentError, DTypeError, ShapeError
+from tempo_core.errors import ArgumentError, DTypeError, ShapeError, user_location
 from tempo_core.frontend.aliases import ArrayLike, Shape
 from tempo_core.frontend.arguments import checked, checked_as, converts, shown
 from tempo_core.frontend.base import BaseTensor
@@ -159,15 +159,26 @@ def cast(x: Tensor, dtype: str) -> Tensor:
 
 
 def library(
-    name: str, operands: Sequence[Tensor], *results: TensorType, cost: Expr | None = None, **options: Any
+    name: str,
+    operands: Sequence[Tensor],
+    *results: TensorType,
+    cost: Expr | None = None,
+    is_complex: bool = False,
+    **options: Any,
 ) -> tuple[Tensor, ...]:
     """The results of a function of JAX's, by its name in the package: it is vectorized and differentiated as functions of users are.
 
-    `cost` is its number of operations.
+    `cost` is its number of operations. A function that `is_complex` takes and gives real and imaginary parts.
     """
     bytes_moved = sum((ITEM_SIZE[each.dtype] * ops.size(each) for each in (*(x.type for x in operands), *results)), Expr.of(0))
     costs = () if cost is None else (cost, bytes_moved)
-    op = ops.Udf(Library(name, tuple(sorted(options.items()))), results, name=name.rpartition(".")[2], cost=costs)
+    op = ops.Udf(
+        Library(name, tuple(sorted(options.items())), is_complex),
+        results,
+        name=name.rpartition(".")[2],
+        where=user_location(),
+        cost=costs,
+    )
     first = apply(op, *operands)
     return tuple(of_node(first.context, first.node, k) for k in range(len(results)))
 
