@@ -72,6 +72,8 @@ def operator_of(name: str, mirrored: bool = False) -> Callable[[F], F]:
     def decorator(declared: F) -> F:
         @functools.wraps(declared)
         def method(self: Tensor, other: Value) -> Tensor:
+            if getattr(other, "__array_priority__", 0) > self.__array_priority__:
+                return NotImplemented  # the other operand computes it: a complex number
             return FUNCTIONS[name](other, self) if mirrored else FUNCTIONS[name](self, other)
 
         return method  # type: ignore[return-value]

@@ -145,7 +145,9 @@ class Writes:
             scatter, operands = self._read(edge)
             if not isinstance(scatter, ops.Scatter) or getattr(self.node.op, "fn", "") != scatter.fn or not operands:
                 continue
-            if self.build.type(operands[1]).rank > 0 or self.pays(scatter.size, False):  # several positions are no part of other operations
+            if self.build.type(operands[1]).rank > 0 or self.pays(
+                scatter.size, False
+            ):  # several positions are no part of other operations
                 op = ops.Update(scatter.fn, scatter.axis, scatter.batch)
                 yield Write(op, old, operands[1], functools.partial(lambda new: new, operands[0]))
 

@@ -67,10 +67,10 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {  # ours and 
     "irfft, odd": (lambda x: tp.fft.irfft(tp.fft.rfft(x) * (2 - 1j), 5), lambda x: np.fft.irfft(np.fft.rfft(x) * (2 - 1j), 5).astype("float32")),
     "complex arithmetic": (
         lambda x: both(
-            (2 - tp.Complex(x, x + 1)) * tp.Complex(x, 1 - x) / (tp.Complex.polar(2.0, x) + 3j)
+            x * (2 - tp.Complex(x, x + 1)) * tp.Complex(x, 1 - x) / (tp.Complex.polar(2.0, x) + 3j)
             - 1j / tp.Complex(x, x * 0 + 2).conj() * 2 + -tp.Complex(x, x).exp() / 2
         ),
-        lambda x: both((2 - (x + 1j * x + 1j)) * (x + 1j - 1j * x) / (2 * np.exp(1j * x) + 3j) - 1j / (x - 2j) * 2 + -np.exp(x + 1j * x) / 2),
+        lambda x: both(x * (2 - (x + 1j * x + 1j)) * (x + 1j - 1j * x) / (2 * np.exp(1j * x) + 3j) - 1j / (x - 2j) * 2 + -np.exp(x + 1j * x) / 2),
     ),
     "abs, angle": (lambda x: abs(tp.fft.fft(x)) + tp.fft.fft(x).angle(), lambda x: (np.abs(np.fft.fft(x)) + np.angle(np.fft.fft(x))).astype("float32")),
 }  # fmt: skip

@@ -54,7 +54,7 @@ def _array(value: Any) -> Any:
     return array
 
 
-_RECTANGULAR = "a complex number is two tensors; lists in a list have one length: [[1, 2], [3, 4]]"
+_RECTANGULAR = "a complex number is two tensors, tp.Complex(real, imag); lists in a list have one length: [[1, 2], [3, 4]]"
 
 
 def _check_range(array: Any, dtype: str) -> None:

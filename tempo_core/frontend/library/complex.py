@@ -21,6 +21,7 @@ class Complex:
 
     real: Tensor
     imag: Tensor
+    __array_priority__ = 2000  # with a tensor or an array on the left, the operator is this one
 
     def __post_init__(self) -> None:
         for part in (self.real, self.imag):
