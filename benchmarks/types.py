@@ -37,10 +37,15 @@ from mypy.types import (
 
 ROOT = Path(__file__).resolve().parent.parent
 CORE = (
-    "tempo_core", "tempo_core.nn", "tempo_core.optim", "tempo_core.optim.schedules", "tempo_core.random", "tempo_core.errors",
+    "tempo_core", "tempo_core.nn", "tempo_core.optim", "tempo_core.optim.schedules", "tempo_core.random", "tempo_core.linalg", "tempo_core.fft",
+    "tempo_core.errors",
     "tempo_core.typing",
 )  # fmt: skip
-PLACES = {"tempo_core.random": "tempo_core.frontend.random"}  # public modules whose names are defined in another module
+PLACES = {
+    "tempo_core.random": "tempo_core.frontend.random",
+    "tempo_core.linalg": "tempo_core.frontend.library.linalg",
+    "tempo_core.fft": "tempo_core.frontend.library.fft",
+}  # public modules whose names are defined in another module
 PRIVATE_USE = (  # names for Python itself, which users do not write
     "__init__", "__new__", "__post_init__", "__init_subclass__", "__getattr__", "__array_ufunc__", "__array_function__", "__match_args__",
     "__dataclass_fields__", "__mypy-replace", "__all__", "__doc__", "__file__", "__name__", "__path__", "__package__", "__annotations__",

@@ -24,6 +24,8 @@ from tempo_core.frontend.functions.extrema import greatest_index as max
 from tempo_core.frontend.functions.extrema import least_index as min
 from tempo_core.frontend.functions.extrema import maximum, minimum
 from tempo_core.frontend.inputs import input, sink, spec, udf
+from tempo_core.frontend.library import fft, linalg
+from tempo_core.frontend.library.complex import Complex
 from tempo_core.frontend.recurrence import Recurrence, recurrence
 from tempo_core.frontend.run_lengths import upto
 from tempo_core.frontend.tensor import Tensor
@@ -36,8 +38,8 @@ from tempo_core.runtime.live.live import Run
 from tempo_core.runtime.live.state_file import Snapshot
 
 __all__ = [
-    "Config", "Context", "Expr", "JaxFunction", "JaxState", "Machine", "Profile", "Program", "Recurrence", "Run", "Snapshot", "Tensor",
-    "abs", "all", "any", "carry", "divide", "errors", "floor_divide", "grad", "input", "max", "maximum", "min", "minimum", "multiply",
+    "Complex", "Config", "Context", "Expr", "JaxFunction", "JaxState", "Machine", "Profile", "Program", "Recurrence", "Run", "Snapshot", "Tensor",
+    "abs", "all", "any", "carry", "divide", "errors", "fft", "floor_divide", "grad", "input", "linalg", "max", "maximum", "min", "minimum", "multiply",
     "negative", "nn", "optim", "prod", "random", "recurrence", "remainder", "round", "sink", "spec", "subtract", "sum", "typing", "udf",
     "upto", "use_cpu_devices",
 ]  # fmt: skip

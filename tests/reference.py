@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from tempo_core.backends.base import numpy_dtype
@@ -29,8 +30,9 @@ from tempo_core.frontend.tensor import Tensor
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Cast, Input, Merge, Op, Output, Slice, Udf
 from tempo_core.ir.types import TensorType, is_float
-from tempo_core.ir.udf import Fed
+from tempo_core.ir.udf import Fed, Library
 from tempo_core.runtime.feeds import Feed, input_specs, is_array
+from tempo_core.store.fingerprint import unwrapped
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Point, Range
 from tempo_core.symbolic.expr import Expr, StepValues, Symbol
@@ -281,6 +283,10 @@ class _Oracle:
             return self.backend.kernel(op, operands, env, self.seed)
         if isinstance(op, Cast):
             op = Cast(self.dtype(op.dtype))
+        if isinstance(op, Udf) and isinstance(unwrapped(op.fn), Library):
+            op = replace(op, types=tuple(replace(type, dtype=self.dtype(type.dtype)) for type in op.types))
+            with jax.enable_x64(True):
+                return self.backend.kernel(op, operands, env, self.seed)
         if isinstance(op, Udf):  # it takes the dtypes of its declaration
             operands = [x.astype(np.float32) if x.dtype == np.float64 else x for x in operands]
         results = self.backend.kernel(op, operands, env, self.seed)

@@ -111,7 +111,9 @@ def test_a_figure_that_is_not_recorded_is_an_error() -> None:
 # -- the API reference ------------------------------------------------------------------------------------------------
 
 PUBLIC = {
-    "tempo_core.api": set(tempo_core.__all__) - {"nn", "optim", "random", "errors", "typing"},
+    "tempo_core.api": set(tempo_core.__all__) - {"nn", "optim", "random", "linalg", "fft", "errors", "typing"},
+    "tempo_core.frontend.library.linalg": set(tempo_core.linalg.NAMES),
+    "tempo_core.frontend.library.fft": set(tempo_core.fft.NAMES),
     "tempo_core.nn": set(nn.__all__) - {"xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal"},  # other names
     "tempo_core.optim": set(optim.__all__) - {"schedules"},
     "tempo_core.optim.schedules": {name for name in vars(optim.schedules) if name in ("constant", "linear", "cosine", "warmup")},

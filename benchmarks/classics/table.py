@@ -30,6 +30,7 @@ FAMILIES = (
     "libraries",
     "earlier",
     "intervals",
+    "whole_arrays",
 )
 
 

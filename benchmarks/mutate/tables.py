@@ -219,7 +219,7 @@ _ARRAY_OPS = {  # keywords of tests of kernels in `test_array_ops.py`, by op
     "Constant": "constant or 64_bits", "Iota": "iota", "Eval": "eval", "Reduce": "reduce or reductions or narrow", "Argmax": "argmax or no_elements",
     "Argsort": "argsort", "CumSum": "cumsum", "CumMax": "cummax or no_elements", "LinearScan": "scan", "DiscountedSum": "discounted",
     "Dot": "dot", "Reshape": "reshape", "Permute": "reshape", "Flip": "reshape", "Concat": "reshape", "Broadcast": "broadcast",
-    "Slice": "slice", "Pad": "pad", "Gather": "gather", "ScatterAdd": "scatter",
+    "Slice": "slice", "Pad": "pad", "Gather": "gather", "Scatter": "scatter",
 }  # fmt: skip
 _OTHER_KERNELS = {
     "Random": (Tests(f"{BACKENDS}/test_prng.py"), Tests(f"{BACKENDS}/test_backend.py", "traced")),
@@ -256,7 +256,7 @@ def _kernel_function_tests(function: str) -> tuple[Tests, ...]:
         "cast": "Cast", "supported": "Constant", "constant": "Constant", "evaluated": "Eval", "linear_scan": "LinearScan", "scan_in_order": "LinearScan",
         "scan_as_a_tree": "LinearScan", "composed": "LinearScan", "composed_integers": "LinearScan", "carried_part": "LinearScan",
         "discounted_sum": "DiscountedSum", "discount_weights": "DiscountedSum", "window": "Slice", "padded": "Pad", "sliced": "Slice", "pad": "Pad",
-        "batched": "Gather", "batch_grids": "Gather", "scatter_add": "ScatterAdd", "spread": "Conv", "least": "Reduce", "greatest": "Reduce",
+        "batched": "Gather", "batch_grids": "Gather", "scatter": "Scatter", "spread": "Conv", "least": "Reduce", "greatest": "Reduce",
         "dataflow": "Dataflow", "udf": "Udf", "cumulative": "CumSum", "cumsum": "CumSum", "cummax": "CumMax", "wide": "Reduce", "empty_conv": "Conv",
     }.get(name, name.capitalize())  # fmt: skip
     if op in ("Power", "Quotient", "Sigmoid"):
@@ -266,8 +266,8 @@ def _kernel_function_tests(function: str) -> tuple[Tests, ...]:
         "window": "Pad",
         "cumulative": "CumMax",
         "padded": "Slice",
-        "batched": "ScatterAdd",
-        "batch_grids": "ScatterAdd",
+        "batched": "Scatter",
+        "batch_grids": "Scatter",
         "wide": "Dot",
     }.get(name)
     return (*_kernel_tests(op), *(_kernel_tests(more) if more else ()))

@@ -272,37 +272,52 @@ def gather(at: Setting, op: ops.Gather, x: Array | Parts, index: Array) -> Array
     return _batched(take, op.batch)(x, index)
 
 
-def scatter_add(at: Setting, op: ops.ScatterAdd, updates: Array, index: Array) -> Array:
-    axis, size = op.axis - op.batch, at.size(op.size)
+def scatter(at: Setting, op: ops.Scatter, updates: Array, index: Array) -> Array:
+    axis, size, unwritten = op.axis - op.batch, at.size(op.size), shared.unwritten(op, shared.wide(updates).dtype)
 
-    def add(updates: Array, index: Array) -> Array:
+    def combined(updates: Array, index: Array) -> Array:
         if index.ndim == 0:  # XLA fuses a comparison with the positions; it does not fuse a scatter
             shape = (*updates.shape[:axis], size, *updates.shape[axis:])
             here = lax.broadcasted_iota(jnp.int32, shape, axis) == jnp.broadcast_to(index, shape)
             spread = lax.broadcast_in_dim(updates, shape, [k for k in range(len(shape)) if k != axis])
-            return jnp.where(here, spread, jnp.zeros(shape, updates.dtype))
+            return jnp.where(here, spread, jnp.full(shape, unwritten))
         shape = (*updates.shape[:axis], size, *updates.shape[axis + index.ndim :])
         places = jnp.where(index < 0, jnp.full_like(index, size), index)  # JAX would count negative places from the end
-        return jnp.zeros(shape, updates.dtype).at[(*(slice(None),) * axis, places)].add(updates, mode="drop")
+        return _put(op.fn, jnp.full(shape, unwritten).at[(*(slice(None),) * axis, places)], updates)
 
-    return _batched(add, op.batch)(shared.wide(updates), index).astype(updates.dtype)
+    return _batched(combined, op.batch)(shared.wide(updates), index).astype(updates.dtype)
 
 
 def update(at: Setting, op: ops.Update, x: Array, updates: Array, index: Array) -> Array:
-    axis, adds = op.axis - op.batch, op.fn == "add"
+    axis, sets = op.axis - op.batch, op.fn == "set"
 
     def put(x: Array, updates: Array, index: Array) -> Array:
+        sizes, after = x.shape[axis : axis + op.axes], x.shape[axis + op.axes :]
         if index.ndim == 0:
-            place = jnp.clip(index, 0, x.shape[axis] - 1)
-            present = lax.dynamic_index_in_dim(x, place, axis)
-            new = jnp.expand_dims(updates, axis)
-            new = (shared.wide(present) + shared.wide(new)).astype(x.dtype) if adds else new
-            return lax.dynamic_update_slice_in_dim(x, jnp.where(place == index, new, present), place, axis)
-        places = jnp.where(index < 0, jnp.full_like(index, x.shape[axis]), index)
-        spots = (shared.wide(x) if adds else x).at[(*(slice(None),) * axis, places)]
-        return (spots.add(shared.wide(updates), mode="drop") if adds else spots.set(updates, mode="drop")).astype(x.dtype)
+            place = jnp.clip(index, 0, math.prod(sizes) - 1)
+            starts = (*(np.int32(0),) * axis, *_coordinates(place, sizes), *(np.int32(0),) * len(after))
+            present = lax.dynamic_slice(x, starts, (*x.shape[:axis], *(1,) * op.axes, *after))
+            new = jnp.reshape(updates, present.shape)
+            new = new if sets else shared.BINARY[op.fn](jnp, shared.wide(present), shared.wide(new)).astype(x.dtype)
+            return lax.dynamic_update_slice(x, jnp.where(place == index, new, present), starts)
+        places = jnp.where(index < 0, jnp.full_like(index, math.prod(sizes)), index)
+        spots = (x if sets else shared.wide(x)).at[(*(slice(None),) * axis, *_coordinates(places, sizes))]
+        return _put(op.fn, spots, updates if sets else shared.wide(updates)).astype(x.dtype)
 
-    return x if x.shape[op.axis] == 0 else _batched(put, op.batch)(x, updates, index)
+    return x if 0 in x.shape[op.axis : op.axis + op.axes] else _batched(put, op.batch)(x, updates, index)
+
+
+def _coordinates(places: Array, sizes: tuple[int, ...]) -> list[Array]:
+    """Positions that count several axes as one, row after row, as positions along each: those past the end are past that of the first."""
+    if len(sizes) == 1:
+        return [places]
+    row = jnp.full_like(places, sizes[-1])
+    return [*_coordinates(lax.div(places, row), sizes[:-1]), lax.rem(places, row)]
+
+
+def _put(fn: str, spots: Any, updates: Array) -> Array:
+    """An array with updates at `spots`, of which those outside are dropped: JAX's methods are `set`, `add`, `mul`, `max` and `min`."""
+    return getattr(spots, fn[:3])(updates, mode="drop")
 
 
 def _batched(function: Callable[..., Array], dimensions: int) -> Callable[..., Array]:
@@ -330,7 +345,7 @@ class JaxBackend(Backend):
         ops.Constant: constant, ops.Eval: evaluated, ops.Unary: shared.elementwise(UNARY), ops.Cast: cast,
         ops.Reduce: reduce, ops.Argmax: argmax, ops.Argsort: argsort, ops.CumSum: cumsum,
         ops.CumMax: cummax, ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
-        ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Update: update, ops.Udf: udf, ops.Dataflow: dataflow,
+        ops.Gather: gather, ops.Scatter: scatter, ops.Update: update, ops.Udf: udf, ops.Dataflow: dataflow,
     }  # fmt: skip
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:

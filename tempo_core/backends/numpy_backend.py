@@ -169,18 +169,20 @@ def gather(at: Setting, op: ops.Gather, x: Array, index: Array) -> Array:
     return np.moveaxis(elements, range(op.batch, op.batch + wide), range(op.axis, op.axis + wide))
 
 
-def scatter_add(at: Setting, op: ops.ScatterAdd, updates: Array, index: Array) -> Array:
+def scatter(at: Setting, op: ops.Scatter, updates: Array, index: Array) -> Array:
     size, wide = at.size(op.size), index.ndim - op.batch
-    zeros = np.zeros((*updates.shape[: op.axis], size, *updates.shape[op.axis + wide :]), updates.dtype)
-    return _put(zeros, op.axis, op.batch, updates, index, np.add.at)
+    shape = (*updates.shape[: op.axis], size, *updates.shape[op.axis + wide :])
+    return _put(np.full(shape, shared.unwritten(op, updates.dtype)), op.axis, op.batch, updates, index, op.fn)
 
 
 def update(at: Setting, op: ops.Update, x: Array, updates: Array, index: Array) -> Array:
-    return _put(x, op.axis, op.batch, updates, index, np.add.at if op.fn == "add" else operator.setitem)
+    flat = x.reshape((*x.shape[: op.axis], -1, *x.shape[op.axis + op.axes :])) if x.size else x
+    return _put(flat, op.axis, op.batch, updates, index, op.fn).reshape(x.shape) if x.size else x
 
 
-def _put(x: Array, axis: int, batch: int, updates: Array, index: Array, put: Callable[[Array, Any, Array], None]) -> Array:
-    """`x` after `put` of updates at positions along `axis`. One more element takes those outside."""
+def _put(x: Array, axis: int, batch: int, updates: Array, index: Array, fn: str) -> Array:
+    """`x` with updates at positions along `axis`, in place of what is there or combined with it. One more element takes those outside."""
+    put: Any = operator.setitem if fn == "set" else getattr(np, ops.BINARY[fn].numpy or fn).at
     size, wide = x.shape[axis], index.ndim - batch
     source = shared.wide(np.moveaxis(updates, range(axis, axis + wide), range(batch, batch + wide)))
     inside = (index >= 0) & (index < size)
@@ -219,7 +221,7 @@ class NumpyBackend(Backend):
         ops.Unary: shared.elementwise(UNARY), ops.Cast: cast, ops.Argmax: argmax,
         ops.CumSum: cumulative(np.add), ops.CumMax: cumulative(np.maximum), ops.LinearScan: linear_scan,
         ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
-        ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Update: update, ops.Udf: udf,
+        ops.Gather: gather, ops.Scatter: scatter, ops.Update: update, ops.Udf: udf,
     }  # fmt: skip
 
     def kernel(self, op: ops.Op, args: Sequence[Array], env: StepValues, seed: Seed = 0) -> tuple[Array, ...]:

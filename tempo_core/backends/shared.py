@@ -163,6 +163,12 @@ def _greatest(dtype: Any) -> Any:
     return np.dtype(dtype).type(greatest)
 
 
+def unwritten(op: ops.Scatter, dtype: Any) -> Any:
+    """The number of a position that no update has."""
+    number = op.unwritten
+    return np.dtype(dtype).type(number) if isinstance(number, float) else least(dtype) if number == "lowest" else _greatest(dtype)
+
+
 REDUCE: Mapping[str, Callable[[Any, Array, tuple[int, ...]], Array]] = {
     "sum": lambda xp, x, axes: xp.sum(x, axis=axes, dtype=x.dtype),
     "prod": lambda xp, x, axes: xp.prod(x, axis=axes, dtype=x.dtype),

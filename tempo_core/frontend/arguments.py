@@ -109,6 +109,7 @@ _DOMAIN = "write a tuple of steps: domain=(i, t). One step needs a comma: domain
 KINDS: dict[str, Kind] = {
     "Tensor": Kind("a tensor", is_value, _TENSOR),
     "Value": Kind("a tensor or number", is_value, _TENSOR),
+    "Value | Sequence[Value]": Kind("a tensor or number, or one for each axis", lambda v: is_value(v) or is_tensors(v), _TENSOR),
     "Value | None": Kind("a tensor, a number or None", lambda v: v is None or is_value(v), _TENSOR),
     "Tree": Kind("a tensor, a number, or a pytree of them", is_tree, _TENSOR),
     "Tensor | None": Kind("a tensor or None", lambda v: v is None or is_value(v), _TENSOR),

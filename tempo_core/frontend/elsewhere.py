@@ -10,10 +10,8 @@ from tempo_core.errors import MissingAttributeError
 _LIBRARY = "call JAX's: tp.udf(lambda a: (jnp.{0}(a),), a, outputs=[tp.spec((3, 3))]), which is part of the device program, with its gradient"
 _KEYS = "numbers follow from the seed of the run, the call and the point: tp.random.normal(shape, domain=(t,)) takes no key"
 INSTEAD = {
-    "linalg": _LIBRARY.format("linalg.inv") + "; tp.norm(x) is here", "fft": _LIBRARY.format("fft.rfft"),
-    "solve": _LIBRARY.format("linalg.solve"), "cholesky": _LIBRARY.format("linalg.cholesky"),
-    "searchsorted": "count what is smaller: (values.expand_dims(1) > edges).sum(-1). Or " + _LIBRARY.format("searchsorted"),
-    "bincount": "add up one-hot rows: labels.one_hot(n).sum(0)", "histogram": "add up one-hot rows: bins.one_hot(n).sum(0)",
+    "solve": "tp.linalg.solve(a, b)", "cholesky": "tp.linalg.cholesky(a)", "inv": "tp.linalg.inv(a)", "rfft": "tp.fft.rfft(x)",
+    "digitize": 'tp.searchsorted(edges, x, "right")', "complex64": "a complex number is two tensors: tp.Complex(real, imag)",
     "vmap": "write it for one point of a step, x[t]: steps that do not depend on each other run at once by themselves",
     "pmap": "devices share a step: tp.Config(devices=2)", "jit": "programs are compiled: program = ctx.compile({T: 100}, [y])",
     "scan": "write a recurrence: h[0] = start; h[t + 1] = f(h)", "fori_loop": "write a recurrence: h[0] = start; h[t + 1] = f(h)",
@@ -31,12 +29,22 @@ INSTEAD = {
     "Parameter": "tp.nn.Linear and others; by hand, a recurrence over the step of updates",
 }  # fmt: skip
 OF_RANDOM = {
-    "gumbel": "-tp.log(-tp.log(tp.random.uniform(shape)))", "exponential": "-tp.log(tp.random.uniform(shape))",
-    "bernoulli": "tp.random.uniform(shape) < p", "choice": "tp.random.categorical(logits)", "randint": "tp.floor(tp.random.uniform(shape) * n)",
+    "choice": "tp.random.categorical(logits)", "integers": "tp.random.randint(shape, low, high)",
     "rand": "tp.random.uniform(shape)", "randn": "tp.random.normal(shape)", "multivariate_normal": "mean + tp.random.normal((n,)) @ factor",
     "truncated_normal": "tp.clip(tp.random.normal(shape), -2, 2), nearly", "shuffle": "x.take(tp.random.permutation(n), 0)",
     "PRNGKey": _KEYS, "key": _KEYS, "split": _KEYS, "fold_in": _KEYS, "seed": "program.run(inputs, seed=3)",
     "default_rng": _KEYS,
+}  # fmt: skip
+
+OF_LINALG = {
+    "norm": "tp.norm(x)", "eigvalsh": "tp.linalg.eigh(a)[0]", "lstsq": "tp.linalg.solve(a.swapaxes(-1, -2) @ a, a.swapaxes(-1, -2) @ b)",
+    "svdvals": "tp.linalg.svd(a)[1]", "cho_solve": "tp.linalg.solve_triangular(l, b, lower=True), then with trans=True",
+    "eig": _LIBRARY.format("linalg.eig"), "pinv": _LIBRARY.format("linalg.pinv"), "matrix_power": "a @ a @ a", "trace": "tp.trace(a)",
+}  # fmt: skip
+OF_FFT = {
+    "fft2": "tp.fft.fft(tp.fft.fft(x, axis=-1), axis=-2)", "ifft2": "tp.fft.ifft(tp.fft.ifft(z, axis=-1), axis=-2)",
+    "rfft2": "tp.fft.fft(tp.fft.rfft(x, axis=-1), axis=-2)", "irfft2": "tp.fft.irfft(tp.fft.ifft(z, axis=-2), axis=-1)",
+    "fftfreq": "tp.constant(numpy.fft.fftfreq(n))", "rfftfreq": "tp.constant(numpy.fft.rfftfreq(n))", "fftshift": "tp.roll(x, n // 2, -1)",
 }  # fmt: skip
 
 

@@ -9,9 +9,9 @@ from tempo_core.frontend.aliases import Domain, Shape
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.elsewhere import OF_RANDOM, missing
-from tempo_core.frontend.functions import argmax, argsort, as_tensor, evaluate, log, neg, shape_of
+from tempo_core.frontend.functions import argmax, argsort, as_tensor, constant, evaluate, log, log1p, neg, shape_of
 from tempo_core.frontend.inputs import domain_steps
-from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.frontend.tensor import Tensor, Value, apply
 from tempo_core.ir.ops import Random
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.domain import step_order
@@ -52,6 +52,34 @@ def bits(shape: Shape = (), domain: Domain = ()) -> Tensor:
 
 
 @checked
+def gumbel(shape: Shape = (), domain: Domain = ()) -> Tensor:
+    """Float32 numbers of the standard Gumbel distribution, new ones at each point of `domain`."""
+    return neg(log(neg(log(_draw("uniform", shape, domain) + 1e-20)) + 1e-20))
+
+
+@checked
+def exponential(shape: Shape = (), domain: Domain = ()) -> Tensor:
+    """Exponential float32 numbers of mean 1, new ones at each point of `domain`."""
+    return neg(log1p(neg(_draw("uniform", shape, domain))))
+
+
+@checked
+def bernoulli(p: Value = 0.5, shape: Shape = (), domain: Domain = ()) -> Tensor:
+    """Bools that are True with probability `p`, which broadcasts with the shape; new ones at each point of `domain`."""
+    return _draw("uniform", shape, domain) < p
+
+
+@checked
+def randint(shape: Shape, low: int, high: int, domain: Domain = ()) -> Tensor:
+    """Int32 numbers from `low` to `high - 1`, all as likely (up to `(high - low) / 2**32`), new ones at each point of `domain`."""
+    if not low < high:
+        raise ArgumentError(
+            f"there are no integers from {low} to {high - 1}", hint="low must be less than high: tp.random.randint((3,), 0, 10)"
+        )
+    return (_draw("bits", shape, domain) % constant(high - low, "uint32")).astype("int32") + low
+
+
+@checked
 def permutation(size: IntoExpr, domain: Domain = ()) -> Tensor:
     """A random order of `0, ..., size - 1` as int32, a new one at each point of `domain`."""
     return argsort(_draw("bits", (size,), domain))
@@ -69,13 +97,14 @@ def categorical(logits: Tensor, domain: Domain | None = None) -> Tensor:
             f"categorical draws from the last axis of logits, got {logits!r}", hint="floats [..., choices], such as log(p)"
         )
     steps = [s.expr for s in logits.domain.steps] if domain is None else domain
-    gumbel = neg(log(neg(log(uniform(logits.type.shape, domain=steps) + 1e-20)) + 1e-20))
-    return argmax(logits + gumbel.astype(logits.dtype), -1)
+    return argmax(logits + gumbel(logits.type.shape, steps).astype(logits.dtype), -1)
 
+
+NAMES = ("bernoulli", "bits", "categorical", "exponential", "gumbel", "normal", "permutation", "randint", "uniform")
 
 if not TYPE_CHECKING:  # for which it would be a name for everything
 
     def __getattr__(name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        raise missing("tp.random", name, ("bits", "categorical", "normal", "permutation", "uniform"), OF_RANDOM)
+        raise missing("tp.random", name, NAMES, OF_RANDOM)

@@ -72,6 +72,8 @@ def operator_of(name: str, mirrored: bool = False) -> Callable[[F], F]:
     def decorator(declared: F) -> F:
         @functools.wraps(declared)
         def method(self: Tensor, other: Value) -> Tensor:
+            if getattr(other, "__array_priority__", 0) > self.__array_priority__:
+                return NotImplemented  # the other operand computes it: a complex number
             return FUNCTIONS[name](other, self) if mirrored else FUNCTIONS[name](self, other)
 
         return method  # type: ignore[return-value]
@@ -334,8 +336,11 @@ class Tensor(BaseTensor, ArrayUses):
         """`x` at `position` along `axis`: an int, an expression of steps, or an int32 tensor (whose shape replaces the axis)."""
 
     @method
-    def take(self, indices: Value, axis: int = 0) -> Tensor:
-        """`x[indices]` along `axis`: the shape of `indices` replaces the axis. A position outside of the axis reads its nearest end."""
+    def take(self, indices: Value | Sequence[Value], axis: int | Sequence[int] = 0) -> Tensor:
+        """`x[indices]` along `axis`: the shape of `indices` replaces the axis. A position outside of the axis reads its nearest end.
+
+        `take(x, (i, j), (0, 1))` is `x[i, j]`: the shape to which `i` and `j` broadcast replaces the axes, which follow one another.
+        """
 
     @method
     def take_along_axis(self, indices: Tensor, axis: int = -1) -> Tensor:
@@ -345,17 +350,18 @@ class Tensor(BaseTensor, ArrayUses):
         """
 
     @method
-    def index_add(self, indices: Value, updates: Value, axis: int = 0) -> Tensor:
-        """`x` with updates added at `indices` along `axis`.
-
-        Updates for one position add up; an update outside of the axis is dropped. Updates broadcast to the shape of `take(x, indices, axis)`.
-        """
+    def index_add(self, indices: Value | Sequence[Value], updates: Value, axis: int | Sequence[int] = 0) -> Tensor:
+        """`x` with updates added at `indices` along `axis`: `scatter` with the mode "add"."""
 
     @method
-    def scatter(self, indices: Value, updates: Value, axis: int = 0) -> Tensor:
-        """`x` with updates in place of the elements at `indices` along `axis`.
+    def scatter(
+        self, indices: Value | Sequence[Value], updates: Value, axis: int | Sequence[int] = 0, mode: str = "set"
+    ) -> Tensor:
+        """`x` with updates in place of the elements at `indices` along `axis`, or added to them, multiplied with them, ...
 
-        The last update for a position counts; an update outside of the axis is dropped. Updates broadcast to the shape of `take(x, indices, axis)`.
+        `mode`: "set", "add", "mul", "min" or "max". Of several updates for a position, "set" takes the last, and the others all of them. An update
+        outside of the axis is dropped. Updates broadcast to the shape of `take(x, indices, axis)`. `scatter(x, (i, j), y, (0, 1))` writes at
+        `x[i, j]`: the axes follow one another, and there is one tensor of positions for each.
         """
 
     @method

@@ -91,7 +91,7 @@ def _gather(op: ops.Gather, shapes: Sequence[Shape], result: Shape) -> list[Sour
     return [*before, *indices, *((k, None) for k in range(op.axis + 1, len(shapes[0])))]
 
 
-def _scatter_add(op: ops.ScatterAdd, shapes: Sequence[Shape], result: Shape) -> list[Source | None]:
+def _scatter(op: ops.Scatter, shapes: Sequence[Shape], result: Shape) -> list[Source | None]:
     wide = len(shapes[1]) - op.batch
     before: list[Source] = [*((k, k) for k in range(op.batch)), *((k, None) for k in range(op.batch, op.axis))]
     return [*before, None, *((k, None) for k in range(op.axis + wide, len(shapes[0])))]
@@ -115,7 +115,7 @@ ROWS: dict[type[Op], Row] = {
     ),
     ops.Conv: Row(_conv, {}),
     ops.Gather: Row(_gather, {"axis": 0, "batch": 0}),
-    ops.ScatterAdd: Row(_scatter_add, {"axis": 0, "batch": 0}),
+    ops.Scatter: Row(_scatter, {"axis": 0, "batch": 0}),
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,34 @@ class Fed:
     @property
     def __name__(self) -> str:
         return f"fed({self.name})"
+
+
+@dataclass(frozen=True)
+class Library:
+    """A function of JAX's, by its name in the package (`numpy.linalg.solve`), with options. It returns a tuple of arrays.
+
+    A function of complex numbers, which `is_complex`, takes the real and the imaginary part, or the real one alone, and returns both, or one.
+    """
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+    is_complex: bool = False
+
+    def __call__(self, *operands: Any) -> Any:
+        import jax  # the IR itself needs no JAX
+
+        module, _, name = self.name.rpartition(".")
+        function = getattr(importlib.import_module(f"jax.{module}"), name)
+        results = function(
+            *([jax.lax.complex(*operands)] if self.is_complex and len(operands) == 2 else operands), **dict(self.options)
+        )
+        if isinstance(results, tuple):
+            return tuple(results)
+        return (results.real, results.imag) if jax.numpy.iscomplexobj(results) else (results,)
+
+    @property
+    def __name__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True)

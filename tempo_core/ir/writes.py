@@ -69,6 +69,8 @@ class Writes:
     def writes(self) -> Iterator[Write]:
         """The ways to see the node as a write."""
         op, shape = self.node.op, self.node.outputs[0].shape if self.node.outputs else ()
+        if isinstance(op, ops.Reshape):
+            yield from self._along_several_axes()
         if not shape or not (isinstance(op, ops.Binary) or (isinstance(op, ops.Where) and op.length is None)):
             return
         for at in self._positions():
@@ -80,6 +82,7 @@ class Writes:
                 elif not at.wide:
                     yield Write(ops.Update("set", at.axis, at.batch), old, at.index, functools.partial(self._result, at))
         yield from self._scattered()
+        yield from self._combined()
 
     def update(self) -> Node | None:
         """The node as an update of another value; None if it is something else."""
@@ -127,7 +130,7 @@ class Writes:
         scatter, operands = self._read(edges[1])
         if (
             not isinstance(op, ops.Where)
-            or not isinstance(scatter, ops.ScatterAdd)
+            or not isinstance(scatter, ops.Scatter)
             or not operands
             or not self.pays(scatter.size, True)
         ):
@@ -135,6 +138,31 @@ class Writes:
         if self._are_written(*edges[:2]):
             new = functools.partial(lambda edge: edge, operands[0])
             yield Write(ops.Update("set", scatter.axis, scatter.batch), edges[2], operands[1], new)
+
+    def _combined(self) -> Iterator[Write]:
+        """What is scattered by the same function by which the node combines it with a value."""
+        for edge, old in zip(self.node.inputs, self.node.inputs[::-1], strict=True):
+            scatter, operands = self._read(edge)
+            if not isinstance(scatter, ops.Scatter) or getattr(self.node.op, "fn", "") != scatter.fn or not operands:
+                continue
+            if self.build.type(operands[1]).rank > 0 or self.pays(
+                scatter.size, False
+            ):  # several positions are no part of other operations
+                op = ops.Update(scatter.fn, scatter.axis, scatter.batch)
+                yield Write(op, old, operands[1], functools.partial(lambda new: new, operands[0]))
+
+    def _along_several_axes(self) -> Iterator[Write]:
+        """A write along an axis that stands for several axes of another value, if the node gives it their shape again."""
+        (edge,), shape = self.node.inputs, self.node.outputs[0].shape
+        if not edge.is_own_point(self.graph[edge.source].domain):
+            return
+        for write in Writes(self.graph, self.graph[edge.source], self.pays).writes():
+            flat, operands = self._read(write.old)
+            axis, count = write.op.axis, len(shape) - self.build.type(edge).rank + 1
+            if isinstance(flat, ops.Reshape) and operands and self.build.type(operands[0]).shape == shape and count > 0:
+                rest = (*shape[:axis], ops.product(shape[axis : axis + count]), *shape[axis + count :])
+                if rest == self.build.type(edge).shape:
+                    yield replace(write, op=replace(write.op, axes=count), old=operands[0])
 
     def _are_written(self, mask: Edge, new: Edge) -> bool:
         """Whether a mask is true where as many as one element of `new` is written: `scatter_add(1, i) > 0`."""
@@ -150,7 +178,7 @@ class Writes:
         ):
             return False
         counter, counted = self._read(compared[0])
-        is_count = isinstance(counter, ops.ScatterAdd) and counted and self._number(counted[0]) == 1
+        is_count = isinstance(counter, ops.Scatter) and counted and self._number(counted[0]) == 1
         return bool(is_count and counted and replace(counted[1], condition=written[1].condition) == written[1])
 
     # -- positions ----------------------------------------------------------------------------------------------------
@@ -189,7 +217,7 @@ class Writes:
         """The position at which alone an operand is true, or has something: `iota == i`, `scatter_add(x, i)`."""
         op, operands = self._read(edge)
         at: Position | None = None
-        if isinstance(op, ops.ScatterAdd) and operands:
+        if isinstance(op, ops.Scatter) and operands:
             at = Position(op.axis, op.batch, operands[1], self.build.type(operands[1]).shape[op.batch :])
         elif isinstance(op, ops.Compare) and op.fn == "eq" and operands:
             for slot in range(2):

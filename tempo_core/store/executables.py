@@ -21,7 +21,7 @@ from tempo_core.compiling import Subject, compile_lowered
 from tempo_core.ir.ops import Op, Udf
 from tempo_core.store import environment
 from tempo_core.store.entries import LOG, Entries
-from tempo_core.store.fingerprint import fingerprint, is_of_library, unwrapped
+from tempo_core.store.fingerprint import fingerprint, is_users, unwrapped
 
 _TARGET = re.compile(r"custom_call @([\w.$]+)|call_target_name = \"([^\"]+)\"")
 
@@ -133,7 +133,7 @@ def _prepare_lapack() -> None:
 
 def calls_function(op: Op) -> bool:
     """Whether the device program of an op has code of the user's in it."""
-    return any(isinstance(part, Udf) and part.kind == "jax" and not is_of_library(unwrapped(part.fn)) for part in op.parts)
+    return any(isinstance(part, Udf) and part.kind == "jax" and is_users(unwrapped(part.fn)) for part in op.parts)
 
 
 def _runs_on(compiled: Any, devices: Sequence[jax.Device]) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Op
 from tempo_core.ir.partial import Traced
-from tempo_core.ir.udf import Custom, Fed
+from tempo_core.ir.udf import Custom, Fed, Library
 from tempo_core.symbolic.expr import Symbol
 
 
@@ -69,7 +69,7 @@ class Lines:
 def _functions(op: Op) -> Iterator[Callable[..., Any]]:
     """The user's functions in an op."""
     for function in (unwrapped(getattr(part, "fn", None)) for part in op.parts):
-        if callable(function) and not isinstance(function, Fed) and not is_of_library(function):
+        if is_users(function) and not isinstance(function, Fed):
             yield function
 
 
@@ -81,6 +81,11 @@ def unwrapped(function: Any) -> Any:
             break
         function = inner
     return function
+
+
+def is_users(function: Any) -> bool:
+    """Whether an op's function, unwrapped, is code of the user's."""
+    return callable(function) and not isinstance(function, Library) and not is_of_library(function)
 
 
 def is_of_library(function: Any) -> bool:

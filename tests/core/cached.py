@@ -17,7 +17,7 @@ X = np.random.default_rng(0).normal(size=(6, 3)).astype("float32")
 
 
 def mixed(config: tp.Config, length: int = 6, scale: float = 0.5) -> tp.Program[dict[str, Any]]:
-    """A recurrence with a function on the host in its loop, reads of the future, random draws, a QR decomposition, and a sink."""
+    """A recurrence with a function on the host in its loop, reads of the future, random draws, a QR decomposition, other functions that JAX has, and a sink."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", (3,), domain=(t,))
@@ -25,7 +25,8 @@ def mixed(config: tp.Config, length: int = 6, scale: float = 0.5) -> tp.Program[
         h = tp.recurrence((3,), domain=(t,), name="h")
         h[0] = tp.zeros((3,)) + scale
         (shown,) = tp.udf(lambda a: (a * 2,), h @ basis, outputs=[tp.spec((3,))], kind="host", name="shown")
-        h[t + 1] = tp.tanh(shown + x + tp.random.normal((3,), domain=(t,)) * 0.1)
+        waves = tp.fft.irfft(tp.fft.rfft(tp.linalg.solve(basis + 2.0 * tp.eye(3), x)), 3)
+        h[t + 1] = tp.tanh(shown + waves + tp.random.normal((3,), domain=(t,)) * 0.1)
         ahead = h[t : tp.min(t + 3, T)].sum(0)
         tp.sink(lambda a, t: None, ahead)
         return ctx.compile({T: length}, {"h": h, "ahead": ahead}, config)

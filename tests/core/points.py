@@ -266,8 +266,9 @@ NOT_SMOOTH: dict[str, str] = {  # public functions without a row, and why
     **dict.fromkeys(
         (
             "arange", "broadcast_to", "concatenate", "constant", "diagonal", "expand_dims", "eye", "flatten", "flip", "full", "full_like",
-            "index_add", "moveaxis", "one_hot", "ones", "ones_like", "pad", "repeat", "reshape", "roll", "scatter", "scatter_add", "sort", "split",
-            "squeeze", "stack", "swapaxes", "take", "take_along_axis", "take_along_last", "tile", "top_k", "trace", "transpose", "tril", "triu",
+            "index_add", "moveaxis", "one_hot", "ones", "ones_like", "pad", "repeat", "reshape", "roll", "scatter", "scatter_add", "segment_max",
+            "segment_min", "segment_prod", "segment_sum", "sort", "split", "squeeze", "stack", "swapaxes", "take", "take_along_axis",
+            "take_along_last", "tile", "top_k", "trace", "transpose", "tril", "triu",
             "zeros", "zeros_like",
         ),
         "it moves elements, or adds them up: its derivative is the same everywhere (test_op_gradients.py)",
@@ -279,9 +280,9 @@ NOT_SMOOTH: dict[str, str] = {  # public functions without a row, and why
     ),
     **dict.fromkeys(
         (
-            "all", "any", "argmax", "argmin", "argsort", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "count_nonzero", "equal",
-            "greater", "greater_equal", "isclose", "isfinite", "isinf", "isnan", "less", "less_equal", "logical_and", "logical_not",
-            "logical_or", "logical_xor", "not_equal",
+            "all", "any", "argmax", "argmin", "argsort", "bincount", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "count_nonzero",
+            "equal", "greater", "greater_equal", "histogram", "isclose", "isfinite", "isinf", "isnan", "less", "less_equal", "logical_and", "logical_not",
+            "logical_or", "logical_xor", "not_equal", "searchsorted",
         ),
         "its results are bools or integers",
     ),

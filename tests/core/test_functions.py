@@ -47,6 +47,14 @@ def scattered(x: np.ndarray, at: list[int], values: np.ndarray, add: bool = Fals
     return x
 
 
+def at_pairs(function: np.ufunc | None, x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
+    x = x.copy()
+    for i, j, value in zip(at.ravel(), at.ravel()[::-1], values.ravel(), strict=False):
+        if i < 3:
+            x[i, j] = value if function is None else function(x[i, j], value)
+    return x
+
+
 # name: ours and NumPy's, of the inputs by name
 CASES: dict[str, Case] = {
     "hypot": (lambda a, b: tp.hypot(a, b * 0), lambda a, b: np.hypot(a, b * 0)),
@@ -102,6 +110,30 @@ CASES: dict[str, Case] = {
     "scatter": (lambda a, b: tp.scatter(a, [2, 0, 2], b), lambda a, b: scattered(a, [2, 0, 2], b)),
     "scatter of integers, one number": (lambda n: n.scatter([[1, 2], [1, 1]], 9, axis=1), lambda n: np.where(np.isin(np.arange(4), [1, 2]), 9, n)),
     "scatter of bools at one place": (lambda f: tp.scatter(f, 1, True), lambda f: scattered(f, [1], [True])),
+    **{
+        f"scatter, {mode}": (
+            lambda a, b, k, *, mode=mode: a.scatter((k.flatten(), k.flatten().flip(0)), b.flatten().spatial[0:6], (0, 1), mode),
+            lambda a, b, k, *, function=function: at_pairs(function, a, k, b),
+        )
+        for mode, function in {"set": None, "add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}.items()
+    },
+    "take of two axes": (lambda a, k: tp.take(a, (k, k - 1), (0, 1)), lambda a, k: a[np.minimum(k, 2), np.maximum(k - 1, 0)]),
+    "segment_sum, segment_prod": (
+        lambda a: tp.segment_sum(a, [1, 0, 1], 3) + tp.segment_prod(a, [1, 0, 1], 3),
+        lambda a: np.stack([2 * a[1], a[0] + a[2] + a[0] * a[2], np.ones(4, "float32")]),
+    ),
+    "segment_max, segment_min": (
+        lambda n: tp.segment_max(n, [1, 3, 1], 2) - tp.segment_min(n, [1, 0, 1], 2),
+        lambda n: np.stack([np.iinfo("int32").min - n[1], np.maximum(n[0], n[2]) - np.minimum(n[0], n[2])]),
+    ),
+    "bincount": (lambda k: tp.bincount(k, 3), lambda k: np.bincount(k.ravel(), minlength=4)[:3].astype("int32")),
+    "bincount, weights": (lambda n, a: tp.bincount(n, 5, a), lambda n, a: np.bincount(n[n >= 0], a[n >= 0], 6)[:5].astype("float32")),
+    "histogram": (lambda n, v: tp.histogram(n * 0.2, tp.sort(v))[0], lambda n, v: np.histogram(n * np.float32(0.2), np.sort(v))[0].astype("int32")),
+    "searchsorted": (
+        lambda n, a: tp.searchsorted(tp.sort(n.flatten()), n - 1) + tp.searchsorted(tp.sort(n.flatten()), a * 3, "right"),
+        lambda n, a: (np.searchsorted(np.sort(n.ravel()), n - 1) + np.searchsorted(np.sort(n.ravel()), a * 3, "right")).astype("int32"),
+    ),
+    "searchsorted of NaN": (lambda s: tp.searchsorted(tp.sort(s), s), lambda s: np.searchsorted(np.sort(s), s).astype("int32")),
     "one_hot": (lambda k: tp.one_hot(k, 3, axis=1), lambda k: np.moveaxis((k[..., None] == np.arange(3)), -1, 1).astype("float32")),
     "tril, triu": (lambda a: tp.tril(a, 1) - tp.triu(a, -1), lambda a: np.tril(a, 1) - np.triu(a, -1)),
     "diagonal, trace": (
@@ -188,11 +220,36 @@ def test_the_page_of_functions_names_them_all() -> None:
         "use_cpu_devices",
     }  # these are in docs/language.md, or in the table of dtypes
     functions = {name for name in tp.__all__ if inspect.isfunction(getattr(tp, name))}
-    assert functions - others <= named
-    assert named - functions <= {"reverse", *tp.errors.__dict__} | set(DTYPES)
+    inside = {*tp.random.NAMES, *tp.linalg.NAMES, *tp.fft.NAMES}
+    assert (functions | inside) - others <= named
+    assert named - functions - inside <= {"reverse", *tp.errors.__dict__} | set(DTYPES)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_search_in_a_slice_of_steps(side: str) -> None:
+    """The numbers before each point: as many as there are."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x, y = tp.input("x", (), domain=(t,)), tp.input("y", (2,), domain=(t,))
+        outputs = [tp.searchsorted(x[0 : t + 1], y, side)[0:T]]
+    nan = np.nan
+    arrays = {"x": np.float32([-1, 0, 0, 2, nan]), "y": np.float32([[0, nan], [-1, 0], [0, 3], [2, 1], [nan, 3]])}
+    expected = [np.searchsorted(arrays["x"][: k + 1], arrays["y"][k], side) for k in range(5)]
+    for config in (tp.Config(), tp.Config(backend="numpy")):
+        np.testing.assert_array_equal(ctx.run({T: 5}, outputs=outputs, inputs=arrays, config=config)[0], expected)
 
 
 REFUSED: dict[str, tuple[Callable[[tp.Tensor], Any], type[Exception], str]] = {
+    "mode of scatter": (lambda a: a.scatter(0, 1.0, 0, "sub"), ArgumentError, "unknown mode 'sub' of `scatter`"),
+    "axes apart": (
+        lambda a: a.expand_dims(0).take((0, 0), (0, 2)),
+        ShapeError,
+        r"the axes \(0, 2\) of .* do not follow one another",
+    ),
+    "positions of axes": (lambda a: a.scatter(0, 1.0, (0, 1)), ShapeError, r"0 does not index the axes \(0, 1\)"),
+    "labels": (lambda a: tp.bincount(a, 3), DTypeError, "labels are integers"),
+    "side": (lambda a: tp.searchsorted(a.index(0, 0), a, "middle"), ArgumentError, "unknown side 'middle'"),
+    "rows of edges": (lambda a: tp.searchsorted(a, a), ShapeError, "not one row of numbers"),
     "squeeze of a size": (lambda a: a.squeeze(0), ShapeError, "its size is 3"),
     "axis": (lambda a: a.sum(2), ShapeError, "has no axis 2"),
     "an axis twice": (lambda a: a.sum((0, 0)), ShapeError, r"axis 0 of .* is named twice in \(0, 0\)"),

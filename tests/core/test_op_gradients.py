@@ -107,7 +107,10 @@ ROWS = [
     Row(ops.Gather, "one", lambda x: x.index(0, 1), (A,)),
     Row(ops.Gather, "several, one twice, one clamped", lambda x: x.take(index([0, 2], [2, 7]), axis=1), (A,)),
     Row(ops.Gather, "batched", lambda x: apply(ops.Gather(2, 1), x, index([3, 0], [1, 1])), (CUBE,)),
-    Row(ops.ScatterAdd, "one twice, one outside", lambda x: tp.scatter_add(x, index(1, 1, 9), 4, 1), (A,)),
+    Row(ops.Scatter, "one twice, one outside", lambda x: tp.scatter_add(x, index(1, 1, 9), 4, 1), (A,)),
+    *(Row(ops.Scatter, f"{fn}, several in one place", lambda x, fn=fn: apply(ops.Scatter(0, Expr.of(3), fn=fn), x, index(2, 0, 2, 1, -1)),
+          (normal(5, 2),)) for fn in ops.COMBINING),
+    Row(ops.Scatter, "mul, with zeros", lambda x: tp.segment_prod(x, index(1, 0, 1, 1, 0), 2), (normal(5) * np.float32([0, 1, 0, 1, 1]),)),
     Row(ops.Where, "relu", tp.relu, (A,)),
     Row(ops.Where, "norm", lambda x: tp.norm(x, 1), (A,)),
     Row(ops.Gather, "sort", lambda x: tp.sort(x, descending=True), (A,)),
@@ -116,6 +119,9 @@ ROWS = [
     Row(ops.Gather, "roll", lambda x: tp.roll(x, tp.Expr.of(1), 0), (A,)),
     Row(ops.LinearScan, "cumprod with zeros", lambda x: tp.cumprod(x, 1), (ZEROS,)),
     Row(ops.Where, "scatter, the last one counts", lambda x, y: tp.scatter(x, index(1, 1, 9, 0), y, 1), (A, normal(2, 4))),
+    *(Row(ops.Reshape, f"scatter, {m}", lambda x, y, m=m: tp.scatter(x, (index(1, 0, 1, 3), index(2, 1, 2, 0)), y, (0, 1), m),
+          (A, normal(4))) for m in ("set", "add", "mul", "min", "max")),
+    Row(ops.Gather, "take, of two axes", lambda x: tp.take(x, (index(1, 0, 1), index(2, 1, 2)), (0, 1)), (A,)),
     Row(ops.Binary, "index_add", lambda x, y: tp.index_add(x, index(1, 1, 9), y, 1), (A, B)),
     Row(ops.Dot, "einsum", lambda x, y, z: tp.einsum("ij,jk,i->k", x, y, z), (A, MATRIX, normal(2))),
     Row(ops.Binary, "std", lambda x: tp.std(x, 1, ddof=1) * 1, (A,)),
@@ -130,7 +136,7 @@ ROWS = [
     Row(ops.Gather, "diagonal", lambda x: tp.diagonal(x, 1), (MATRIX,)),
     Row(ops.Reshape, "tile", lambda x: tp.tile(x, (2, 2)), (A,)),
     Row(ops.Reshape, "repeat", lambda x: tp.repeat(x, 2, 1), (A,)),
-    Row(ops.ScatterAdd, "batched", lambda x: apply(ops.ScatterAdd(1, Expr.of(4), 1), x, index([3, 0, 3], [1, 1, -1])), (A,)),
+    Row(ops.Scatter, "batched", lambda x: apply(ops.Scatter(1, Expr.of(4), 1), x, index([3, 0, 3], [1, 1, -1])), (A,)),
 ]  # fmt: skip
 
 

@@ -63,6 +63,9 @@ with ctx as ((i, I), (t, T)):
     # functions, random numbers, inputs and sinks
     assert_type(tp.abs(x), tp.Tensor)
     assert_type(tp.sum(x, axis=0), tp.Tensor)
+    assert_type(tp.linalg.cholesky(x), tp.Tensor)
+    assert_type(abs(2 * tp.fft.rfft(x) + 1j), tp.Tensor)
+    assert_type(x.scatter((0, tp.argmax(x)), 1.0, (0, 1), "max"), tp.Tensor)
     assert_type(tp.where(t > 3, x, 0.0), tp.Tensor)
     assert_type(tp.maximum(x, 0), tp.Tensor)
     assert_type(tp.concatenate([x, x]), tp.Tensor)

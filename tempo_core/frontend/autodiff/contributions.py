@@ -22,7 +22,7 @@ from tempo_core.ir.ops import (
     Permute,
     Reduce,
     Reshape,
-    ScatterAdd,
+    Scatter,
     Slice,
     Unary,
     Where,
@@ -64,13 +64,13 @@ def as_key(back: Index) -> Expr | slice[Expr, Expr, int]:
 
 
 _LINEAR = (
-    Identity, Reshape, Permute, Broadcast, Slice, Pad, Concat, Flip, Gather, ScatterAdd, Cast, CumSum, DiscountedSum, Where,
+    Identity, Reshape, Permute, Broadcast, Slice, Pad, Concat, Flip, Gather, Cast, CumSum, DiscountedSum, Where,
 )  # fmt: skip
 
 
 def uses_values(op: Op) -> bool:
     """Whether an op's gradient rule multiplies by the values of its operands or results."""
-    if isinstance(op, (Binary, Reduce, Unary)):
+    if isinstance(op, (Binary, Reduce, Scatter, Unary)):
         return op.fn not in ("add", "sub", "sum", "neg")
     return not isinstance(op, _LINEAR)
 
@@ -81,6 +81,8 @@ def overflows(graph: Graph, node: Node) -> bool:
     if isinstance(op, Reduce) and op.fn in ("max", "min"):
         shape = graph.edge_type(node.inputs[0]).shape
         return not all(provably_nonnegative(shape[a] - 1) for a in op.axes)
+    if isinstance(op, Scatter):
+        return op.unwritten in ("lowest", "highest")
     return isinstance(op, (Binary, Unary)) and op.function.is_unbounded
 
 

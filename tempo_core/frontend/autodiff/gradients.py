@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from tempo_core.frontend.autodiff.slopes import NoGradient, Zero, slope_of
 from tempo_core.frontend.functions import (
     arange,
+    argsort,
     broadcast_to,
     cast,
     constant,
@@ -26,13 +27,16 @@ from tempo_core.frontend.functions import (
     greater,
     linear_scan,
     logical_or,
+    ones_like,
     pad_axis,
     power,
     reshape,
     scatter_add,
+    take,
     total,
     transpose,
     where,
+    zeros_like,
 )  # fmt: skip
 from tempo_core.frontend.inputs import udf
 from tempo_core.frontend.tensor import Tensor, apply
@@ -234,16 +238,42 @@ def _gather(op: ops.Gather, operands: Tensors, results: Tensors, gradients: Tens
     if not is_inside:  # positions outside are those of the ends
         positions = apply(ops.Binary("minimum"), positions, broadcast_to(evaluate(last), positions.type.shape))
         positions = apply(ops.Binary("maximum"), positions, broadcast_to(constant(0, "int32"), positions.type.shape))
-    return apply(ops.ScatterAdd(op.axis, x.type.shape[op.axis], op.batch), gradients[0], positions), None
+    return apply(ops.Scatter(op.axis, x.type.shape[op.axis], op.batch), gradients[0], positions), None
 
 
-def _scatter_add(op: ops.ScatterAdd, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
-    updates, positions = operands
-    values = apply(ops.Gather(op.axis, op.batch), gradients[0], positions)
-    inside = (positions >= 0) & (positions < op.size)  # updates outside were dropped
+def _scatter(op: ops.Scatter, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
+    """Each update's share of the gradient at its position; of equal extremes, the shares are equal."""
+    (updates, positions), (y,), (g,) = operands, results, gradients
     wide = positions.rank - op.batch
     axes = tuple(range(op.batch)) + tuple(range(op.axis, op.axis + wide))
-    return where(apply(ops.Broadcast(updates.type.shape, axes), inside), values, 0), None
+    inside = apply(ops.Broadcast(updates.type.shape, axes), (positions >= 0) & (positions < op.size))
+
+    def at_positions(x: Tensor) -> Tensor:
+        return where(inside, apply(ops.Gather(op.axis, op.batch), x, positions), 0)  # updates outside were dropped
+
+    if op.fn == "add":
+        return at_positions(g), None
+    if op.fn == "mul":
+        return at_positions(g) * _product_of_others_there(updates, positions, op.axis), None
+    is_extreme = cast(equal(updates, at_positions(y)), g.dtype)
+    count = apply(replace(op, fn="add"), is_extreme, positions)
+    return at_positions(g / where(count > 0, count, 1)) * is_extreme, None
+
+
+def _product_of_others_there(updates: Tensor, positions: Tensor, axis: int) -> Tensor:
+    """For each update the product of the others with its position: in the order of positions, of those before it and those after it."""
+    shape, end = updates.type.shape, axis + positions.rank
+    count = ops.product(positions.type.shape)
+    places = reshape(positions, (count,))
+    order = argsort(places)
+    ordered = take(reshape(updates, (*shape[:axis], count, *shape[end:])), order, axis)
+    numbers, products = take(places, order), ones_like(ordered)
+    for reverse in (False, True):
+        is_same = equal(_shifted(numbers + 1, 0, backwards=reverse), numbers + 1)  # at the end 0, for which nothing was scattered
+        is_same = apply(ops.Broadcast(ordered.type.shape, (axis,)), is_same)
+        factors = where(is_same, _shifted(ordered, axis, backwards=reverse), 0)
+        products = products * linear_scan(factors, where(is_same, zeros_like(ordered), 1), axis, reverse)
+    return reshape(take(products, argsort(order), axis), shape)
 
 
 def _udf(op: ops.Udf, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
@@ -268,7 +298,7 @@ GRADIENTS: dict[type[ops.Op], Rule] = {
     ops.Unary: _unary, ops.Binary: _binary, ops.Where: _where, ops.Cast: _cast, ops.Identity: _identity, ops.Reduce: _reduce,
     ops.CumSum: _cumsum, ops.CumMax: _cummax, ops.LinearScan: _linear_scan, ops.DiscountedSum: _discounted_sum, ops.Dot: _dot, ops.Conv: _conv,
     ops.Reshape: _reshape, ops.Permute: _permute, ops.Broadcast: _broadcast, ops.Slice: _slice, ops.Pad: _pad,
-    ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.ScatterAdd: _scatter_add, ops.Udf: _udf,
+    ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.Scatter: _scatter, ops.Udf: _udf,
 }  # fmt: skip
 
 CONSTANT: Mapping[type[ops.Op], str] = {  # ops through which no gradient flows, and why

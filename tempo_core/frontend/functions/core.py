@@ -8,13 +8,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tempo_core.errors import ArgumentError, DTypeError, ShapeError
+from tempo_core.errors import ArgumentError, DTypeError, ShapeError, user_location
 from tempo_core.frontend.aliases import ArrayLike, Shape
 from tempo_core.frontend.arguments import checked, checked_as, converts, shown
 from tempo_core.frontend.base import BaseTensor
-from tempo_core.frontend.tensor import Tensor, Value, apply
+from tempo_core.frontend.tensor import Tensor, Value, apply, of_node
 from tempo_core.ir import ops
-from tempo_core.ir.types import DTYPES, INTEGERS, is_float
+from tempo_core.ir.types import DTYPES, INTEGERS, ITEM_SIZE, TensorType, is_float
+from tempo_core.ir.udf import Library
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, makes_tensors
 
@@ -53,7 +54,7 @@ def _array(value: Any) -> Any:
     return array
 
 
-_RECTANGULAR = "a complex number is two tensors; lists in a list have one length: [[1, 2], [3, 4]]"
+_RECTANGULAR = "a complex number is two tensors, tp.Complex(real, imag); lists in a list have one length: [[1, 2], [3, 4]]"
 
 
 def _check_range(array: Any, dtype: str) -> None:
@@ -155,6 +156,31 @@ def cast(x: Tensor, dtype: str) -> Tensor:
     """
     check_dtype(dtype)
     return x if x.dtype == dtype else apply(ops.Cast(dtype), x)
+
+
+def library(
+    name: str,
+    operands: Sequence[Tensor],
+    *results: TensorType,
+    cost: Expr | None = None,
+    is_complex: bool = False,
+    **options: Any,
+) -> tuple[Tensor, ...]:
+    """The results of a function of JAX's, by its name in the package: it is vectorized and differentiated as functions of users are.
+
+    `cost` is its number of operations. A function that `is_complex` takes and gives real and imaginary parts.
+    """
+    bytes_moved = sum((ITEM_SIZE[each.dtype] * ops.size(each) for each in (*(x.type for x in operands), *results)), Expr.of(0))
+    costs = () if cost is None else (cost, bytes_moved)
+    op = ops.Udf(
+        Library(name, tuple(sorted(options.items())), is_complex),
+        results,
+        name=name.rpartition(".")[2],
+        where=user_location(),
+        cost=costs,
+    )
+    first = apply(op, *operands)
+    return tuple(of_node(first.context, first.node, k) for k in range(len(results)))
 
 
 def widened(x: Tensor) -> Tensor:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from tempo_core.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from tempo_core.frontend.arguments import checked, is_int, shown
 from tempo_core.frontend.base import BaseTensor
-from tempo_core.frontend.functions.arithmetic import equal, greater_equal, less_equal, mod
-from tempo_core.frontend.functions.core import as_tensor, cast, constant, evaluate, one_axis
+from tempo_core.frontend.functions.arithmetic import equal, greater_equal, less_equal, maximum_of, minimum_of, mod
+from tempo_core.frontend.functions.core import as_tensor, cast, constant, distinct_axes, evaluate, one_axis
 from tempo_core.frontend.functions.elementwise import reversed_order, where
 from tempo_core.frontend.functions.reductions import argsort, total
 from tempo_core.frontend.functions.shapes import (
@@ -78,9 +81,37 @@ def _positions(value: Value) -> Tensor:
 
 
 @checked
-def take(x: Tensor, indices: Value, axis: int = 0) -> Tensor:
-    """`x[indices]` along `axis`: the shape of `indices` replaces the axis. A position outside of the axis reads its nearest end."""
-    return index(x, axis, indices)
+def take(x: Tensor, indices: Value | Sequence[Value], axis: int | Sequence[int] = 0) -> Tensor:
+    """`x[indices]` along `axis`: the shape of `indices` replaces the axis. A position outside of the axis reads its nearest end.
+
+    `take(x, (i, j), (0, 1))` is `x[i, j]`: the shape to which `i` and `j` broadcast replaces the axes, which follow one another.
+    """
+    return at_position(*_along_one_axis(x, indices, axis, nearest=True))
+
+
+def _along_one_axis(x: Tensor, indices: Any, axis: int | Sequence[int], nearest: bool) -> tuple[Tensor, int, Value]:
+    """`x` with the indexed axes as one axis, its number, and positions along it: outside of the axes the nearest ones, or -1."""
+    if isinstance(axis, int):
+        return x, axis, indices
+    axes = distinct_axes(x, axis)
+    if not axes or axes != tuple(range(axes[0], axes[0] + len(axes))):
+        raise ShapeError(
+            f"the axes {shown(tuple(axis))} of {x!r} do not follow one another",
+            hint="move them first: x.moveaxis(2, 1), then axis=(0, 1)",
+        )
+    if not isinstance(indices, (tuple, list)) or len(indices) != len(axes):
+        raise ShapeError(
+            f"{shown(indices)} does not index the axes {shown(axes)} of {x!r}",
+            hint="give one tensor for each axis: x.take((i, j), (0, 1))",
+        )
+    shape, positions, inside = x.type.shape, constant(0), constant(True)
+    sizes = shape[axes[0] : axes[-1] + 1]
+    for each, size in zip(indices, sizes, strict=True):
+        place, end = cast(as_tensor(each), "int32"), evaluate(size)
+        inside = inside & (place >= 0) & (place < end)
+        positions = positions * end + (maximum_of(minimum_of(place, end - 1), 0) if nearest else place)
+    flat = reshape(x, (*shape[: axes[0]], ops.product(sizes), *shape[axes[-1] + 1 :]))
+    return flat, axes[0], positions if nearest else where(inside, positions, -1)
 
 
 @checked
@@ -111,28 +142,55 @@ def take_along_last(x: Tensor, indices: Tensor) -> Tensor:
 @checked
 def scatter_add(updates: Tensor, indices: Tensor, size: IntoExpr, axis: int = 0) -> Tensor:
     """Zeros with `size` elements along `axis`, to which the updates are added at `indices`; updates outside are dropped."""
-    return apply(ops.ScatterAdd(axis, Expr.of(size)), updates, cast(indices, "int32"))
+    return combined_at("add", updates, indices, size, axis)
+
+
+def combined_at(fn: str, updates: Tensor, indices: Value, size: IntoExpr, axis: int = 0) -> Tensor:
+    """`size` elements along `axis`, each what `fn` of `ops.COMBINING` makes of the updates with its position in `indices`."""
+    return apply(ops.Scatter(axis, Expr.of(size), fn=fn), updates, cast(as_tensor(indices), "int32"))
 
 
 @checked
-def index_add(x: Tensor, indices: Value, updates: Value, axis: int = 0) -> Tensor:
-    """`x` with updates added at `indices` along `axis`.
+def index_add(x: Tensor, indices: Value | Sequence[Value], updates: Value, axis: int | Sequence[int] = 0) -> Tensor:
+    """`x` with updates added at `indices` along `axis`: `scatter` with the mode "add"."""
+    return scatter(x, indices, updates, axis, "add")
 
-    Updates for one position add up; an update outside of the axis is dropped. Updates broadcast to the shape of `take(x, indices, axis)`.
-    """
-    at, positions, values = _aligned_updates(x, indices, updates, axis)
-    return x + scatter_add(values, positions, x.type.shape[at], at)
+
+MODES = {
+    "set": "",
+    "add": "add",
+    "mul": "mul",
+    "min": "minimum",
+    "max": "maximum",
+}  # of `scatter`, and what they do to a number and an update
 
 
 @checked
-def scatter(x: Tensor, indices: Value, updates: Value, axis: int = 0) -> Tensor:
-    """`x` with updates in place of the elements at `indices` along `axis`.
+def scatter(
+    x: Tensor, indices: Value | Sequence[Value], updates: Value, axis: int | Sequence[int] = 0, mode: str = "set"
+) -> Tensor:
+    """`x` with updates in place of the elements at `indices` along `axis`, or added to them, multiplied with them, ...
 
-    The last update for a position counts; an update outside of the axis is dropped. Updates broadcast to the shape of `take(x, indices, axis)`.
+    `mode`: "set", "add", "mul", "min" or "max". Of several updates for a position, "set" takes the last, and the others all of them. An update
+    outside of the axis is dropped. Updates broadcast to the shape of `take(x, indices, axis)`. `scatter(x, (i, j), y, (0, 1))` writes at
+    `x[i, j]`: the axes follow one another, and there is one tensor of positions for each.
     """
-    if x.dtype == "bool":  # updates are added to zeros
+    if mode not in MODES:
+        raise ArgumentError(f"unknown mode {mode!r} of `scatter`", hint=f"one of {', '.join(map(repr, MODES))}")
+    if x.dtype == "bool" and mode == "set":  # updates are added to zeros
         return cast(scatter(cast(x, "int8"), indices, cast(as_tensor(updates, x), "int8"), axis), "bool")
-    at, positions, values = _aligned_updates(x, indices, updates, axis)
+    flat, along, places = _along_one_axis(x, indices, axis, nearest=False)
+    at, positions = one_axis(flat, along), cast(as_tensor(places), "int32")
+    shape = (*flat.type.shape[:at], *positions.type.shape, *flat.type.shape[at + 1 :])
+    values = broadcast_to(cast(as_tensor(updates, x), x.dtype), shape)
+    if mode == "set":
+        return reshape(_replaced(flat, at, positions, values), x.type.shape)
+    combined = combined_at(MODES[mode], values, positions, flat.type.shape[at], at)
+    return reshape(apply(ops.Binary(MODES[mode]), flat, combined), x.type.shape)
+
+
+def _replaced(x: Tensor, at: int, positions: Tensor, values: Tensor) -> Tensor:
+    """`x` with the last of the values for a position along axis `at` in place of what is there."""
     if positions.rank:  # drop all but the last update of each position: after sorting, the last of equal positions
         count = positions.rank
         values = reshape(values, (*x.type.shape[:at], ops.product(positions.type.shape), *values.type.shape[at + count :]))
@@ -146,12 +204,6 @@ def scatter(x: Tensor, indices: Value, updates: Value, axis: int = 0) -> Tensor:
     sums = scatter_add(values, positions, x.type.shape[at], at)
     is_written = scatter_add(full(positions.type.shape, 1, "int32"), positions, x.type.shape[at]) > 0
     return where(apply(ops.Broadcast(x.type.shape, (at,)), is_written), sums, x)
-
-
-def _aligned_updates(x: Tensor, indices: Value, updates: Value, axis: int) -> tuple[int, Tensor, Tensor]:
-    at, positions = one_axis(x, axis), cast(as_tensor(indices), "int32")
-    shape = (*x.type.shape[:at], *positions.type.shape, *x.type.shape[at + 1 :])
-    return at, positions, broadcast_to(cast(as_tensor(updates, x), x.dtype), shape)
 
 
 @checked

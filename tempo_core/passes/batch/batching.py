@@ -151,9 +151,9 @@ def _gather(batch: Batch) -> Edge:
     return batch.front(batch.build.add(ops.Gather(op.axis), x, index), op.axis)
 
 
-def _scatter_add(batch: Batch) -> Edge:
+def _scatter(batch: Batch) -> Edge:
     (_, updates_have), (index, index_has) = batch.operands
-    op: ops.ScatterAdd = batch.op
+    op: ops.Scatter = batch.op
     if updates_have and not index_has and not op.batch:
         return batch.build.add(replace(op, axis=op.axis + 1), batch.wide(0), index)
     return _all_wide(batch)
@@ -203,7 +203,7 @@ def _udf(batch: Batch) -> None:
 
 RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {  # of ops that need more than their row of `ir/axes.py`
     ops.Where: _where, ops.Random: _random, ops.Pad: _pad, ops.Slice: _slice, ops.Dot: _dot, ops.Conv: _conv,
-    ops.Gather: _gather, ops.ScatterAdd: _scatter_add, ops.Eval: _eval, ops.Udf: _udf,
+    ops.Gather: _gather, ops.Scatter: _scatter, ops.Eval: _eval, ops.Udf: _udf,
 }  # fmt: skip
 
 

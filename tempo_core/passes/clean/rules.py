@@ -137,7 +137,7 @@ def _sum_of_dot_batch(view: View) -> Edge | None:
 def _sum_of_scatter_batch(view: View) -> Edge | None:
     """Scatters of a batch, summed over dimensions of the batch, are one scatter: gradients of a table's rows are added to one table."""
     scatter, op, build = view.operand(), view.op, view.build
-    if not isinstance(scatter, ops.ScatterAdd):
+    if not isinstance(scatter, ops.Scatter) or scatter.fn != "add":
         return None
     summed = tuple(a for a in op.axes if a < scatter.batch)
     updates, places = view.inner(0, 0), view.inner(0, 1)
@@ -150,7 +150,7 @@ def _sum_of_scatter_batch(view: View) -> Edge | None:
         (*kept, *summed, *range(scatter.batch, ranks[1])),
     )
     moved = map(build.permuted, (updates, places), orders)
-    total = build.add(ops.ScatterAdd(scatter.axis - len(summed), scatter.size, len(kept)), *moved)
+    total = build.add(ops.Scatter(scatter.axis - len(summed), scatter.size, len(kept)), *moved)
     rest = tuple(a - len(summed) for a in op.axes if a >= scatter.batch)
     return build.add(ops.Reduce("sum", rest), total) if rest else total
 

@@ -420,7 +420,7 @@ def _gather(work: _Work) -> Edge:
 
 def _scatter(work: _Work) -> Edge:
     wide = len(work.true_shapes[1]) - work.op.batch
-    updates = work.masked(0, range(work.op.axis, work.op.axis + wide))
+    updates = work.masked(0, range(work.op.axis, work.op.axis + wide), work.op.unwritten)
     return work.build.add(replace(work.op, size=work.static(work.op.size)), updates, work.operands[1])
 
 
@@ -468,6 +468,6 @@ def _refused(work: _Work) -> Edge:
 
 RULES: dict[type[ops.Op], Callable[[_Work], Edge]] = {
     ops.Dot: _dot, ops.Conv: _conv, ops.Iota: _iota, ops.Broadcast: _sized, ops.Random: _random, ops.Reshape: _reshape,
-    ops.Slice: _slice, ops.Pad: _pad, ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.ScatterAdd: _scatter,
+    ops.Slice: _slice, ops.Pad: _pad, ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.Scatter: _scatter,
     ops.Udf: _host, ops.Sink: _host,
 }  # fmt: skip

@@ -234,7 +234,7 @@ class Island:
         for op, inputs, sources, targets in self.work:
             if targets[0] not in self.parts:
                 kernels.compute(op, inputs, self._types(targets))
-            scatters = isinstance(op, ops.ScatterAdd) and costs.place(op, inputs) == costs.MEMORY
+            scatters = isinstance(op, ops.Scatter) and costs.place(op, inputs) == costs.MEMORY
             for target in targets:
                 reads = self._reads(op, sources, self.values[target].bytes)
                 if isinstance(op, ops.Udf) and op.cost:  # what it moves besides its results is counted with the first of them

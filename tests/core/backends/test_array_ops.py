@@ -368,13 +368,17 @@ def gathered(x, index, axis, batch):
     return result
 
 
-def scattered(updates, index, axis, size, batch):
-    inner = index.shape[batch:]
-    result = np.zeros((*updates.shape[:axis], size, *updates.shape[axis + len(inner) :]))
+FUNCTIONS = {"add": (np.add, 0), "mul": (np.multiply, 1), "maximum": (np.maximum, -np.inf), "minimum": (np.minimum, np.inf)}
+
+
+def scattered(updates, index, axis, size, batch, fn="add"):
+    inner, (function, start) = index.shape[batch:], FUNCTIONS[fn]
+    result = np.full((*updates.shape[:axis], size, *updates.shape[axis + len(inner) :]), float(start))
     for at in np.ndindex(*updates.shape):
         place = index[(*at[:batch], *at[axis : axis + len(inner)])]
         if 0 <= place < size:
-            result[(*at[:axis], place, *at[axis + len(inner) :])] += updates[at]
+            where = (*at[:axis], place, *at[axis + len(inner) :])
+            result[where] = function(result[where], updates[at])
     return result
 
 
@@ -399,11 +403,12 @@ def test_gather(axis, batch, inner):
     check(ops.Gather(axis, batch), [x, index], gathered(x, index, axis, batch))
 
 
+@pytest.mark.parametrize("fn", ops.COMBINING)
 @pytest.mark.parametrize("axis, batch, inner", INDEXED)
-def test_scatter_add(axis, batch, inner):
+def test_scatter(axis, batch, inner, fn):
     index = np.random.default_rng(0).integers(-3, 8, ((2, 3, 4)[:batch]) + inner).astype(np.int32)
     updates = normal(*(2, 3, 4)[:axis], *inner, *(2, 3, 4)[axis + 1 :])
-    check(ops.ScatterAdd(axis, T.expr, batch), [updates, index], scattered(updates, index, axis, 5, batch), env={T: 5})
+    check(ops.Scatter(axis, T.expr, batch, fn), [updates, index], scattered(updates, index, axis, 5, batch, fn), env={T: 5})
 
 
 @pytest.mark.parametrize("axis, batch, inner", INDEXED)
@@ -411,11 +416,23 @@ def test_update(axis, batch, inner):
     x, random = normal(2, 3, 4), np.random.default_rng(0)
     index = random.integers(-3, 7, (*x.shape[:batch], *inner)).astype(np.int32)
     updates = normal(*x.shape[:axis], *inner, *x.shape[axis + 1 :])
-    check(ops.Update("add", axis, batch), [x, updates, index], x + scattered(updates, index, axis, x.shape[axis], batch))
+    for fn, (function, _) in FUNCTIONS.items():
+        result = function(x, scattered(updates, index, axis, x.shape[axis], batch, fn))
+        check(ops.Update(fn, axis, batch), [x, updates, index], result)
     if not inner:  # those of `set` differ
         is_written = scattered(np.ones_like(updates), index, axis, x.shape[axis], batch) > 0
         written = np.where(is_written, scattered(updates, index, axis, x.shape[axis], batch), x)
         check(ops.Update("set", axis, batch), [x, updates, index], written)
+
+
+@pytest.mark.parametrize("inner", [(), (3,)])
+@pytest.mark.parametrize("fn", FUNCTIONS)
+def test_several_axes_are_one_axis_to_an_update(fn, inner):
+    x, index = normal(2, 3, 4, 2), np.random.default_rng(0).integers(-3, 15, inner).astype(np.int32)
+    updates = normal(2, *inner, 2)
+    result = FUNCTIONS[fn][0](x.reshape(2, 12, 2), scattered(updates, index, 1, 12, 0, fn)).reshape(x.shape)
+    check(ops.Update(fn, 1, axes=2), [x, updates, index], result)
+    check(ops.Update(fn, 1, axes=2), [x[:, :, :0], updates, index], x[:, :, :0])
 
 
 def test_several_elements_are_set():
@@ -425,15 +442,15 @@ def test_several_elements_are_set():
 
 def test_scatter_add_adds_up_and_drops():
     index = array([1, 1, -1, 5, 4, 2], "int32")
-    check(ops.ScatterAdd(0, Expr.of(5)), [array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0]), index], [0.0, 3.0, 32.0, 0.0, 16.0])
-    check(ops.ScatterAdd(0, Expr.of(3)), [array([1, 1, 1, 0, 0, 0], "int32"), array([0, 0, 7, 0, 0, 0], "int32")], [2, 0, 0])
+    check(ops.Scatter(0, Expr.of(5)), [array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0]), index], [0.0, 3.0, 32.0, 0.0, 16.0])
+    check(ops.Scatter(0, Expr.of(3)), [array([1, 1, 1, 0, 0, 0], "int32"), array([0, 0, 7, 0, 0, 0], "int32")], [2, 0, 0])
     for outside in (-1, 3):
-        check(ops.ScatterAdd(0, Expr.of(3)), [array(1.0), array(outside, "int32")], np.zeros(3))
+        check(ops.Scatter(0, Expr.of(3)), [array(1.0), array(outside, "int32")], np.zeros(3))
 
 
 def test_narrow_floats_are_scattered_in_float32():
     updates, index = array(np.ones(1000), "bfloat16"), array(np.zeros(1000), "int32")
-    check(ops.ScatterAdd(0, Expr.of(2)), [updates, index], [1000.0, 0.0], rtol=0)
+    check(ops.Scatter(0, Expr.of(2)), [updates, index], [1000.0, 0.0], rtol=0)
 
 
 # -- 64 bits ----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.errors import MissingAttributeError
-from tempo_core.frontend.elsewhere import INSTEAD, OF_RANDOM
+from tempo_core.frontend.elsewhere import INSTEAD, OF_FFT, OF_LINALG, OF_RANDOM
 
 
 @pytest.mark.parametrize("name", INSTEAD)
@@ -18,13 +18,16 @@ def test_a_name_that_is_missing(name: str) -> None:
     assert error.value.hint == INSTEAD[name] and "test_elsewhere.py" in str(error.value)
 
 
-@pytest.mark.parametrize("name", OF_RANDOM)
-def test_a_draw_that_is_missing(name: str) -> None:
-    with pytest.raises(MissingAttributeError, match=f"tp.random has no `{name}`"):
-        getattr(tp.random, name)
+INSIDE = {"random": OF_RANDOM, "linalg": OF_LINALG, "fft": OF_FFT}
 
 
-@pytest.mark.parametrize("hint", sorted({*INSTEAD.values(), *OF_RANDOM.values()}))
+@pytest.mark.parametrize("module, name", [(module, name) for module, names in INSIDE.items() for name in names])
+def test_a_name_that_a_module_lacks(module: str, name: str) -> None:
+    with pytest.raises(MissingAttributeError, match=f"tp.{module} has no `{name}`"):
+        getattr(getattr(tp, module), name)
+
+
+@pytest.mark.parametrize("hint", sorted({hint for table in (INSTEAD, *INSIDE.values()) for hint in table.values()}))
 def test_hints_name_what_exists(hint: str) -> None:
     for path in re.findall(r"tp\.((?:\w+\.)*\w+)", hint):
         value = tp

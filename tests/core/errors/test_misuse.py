@@ -64,6 +64,7 @@ UNCHECKED = (
     "ArrayLike",
     "AxisPairs",
     "Padding",
+    "Value | Complex",
     "int | Expr",
 )  # any value, or a value that is checked where it is used
 WRONG = {"none": None, "text": "text", "object": object(), "dict": {"a": 1}}
@@ -71,9 +72,10 @@ WRONG = {"none": None, "text": "text", "object": object(), "dict": {"a": 1}}
 
 def public_functions() -> dict[str, Any]:
     functions = {f"tp.{name}": getattr(tp, name) for name in tp.__all__}
-    functions.update(
-        {f"tp.random.{name}": f for name, f in vars(tp.random).items() if getattr(f, "__module__", "") == tp.random.__name__}
-    )
+    for place, module in {"tp.random": tp.random, "tp.linalg": tp.linalg, "tp.fft": tp.fft}.items():
+        functions.update(
+            {f"{place}.{name}": f for name, f in vars(module).items() if getattr(f, "__module__", "") == module.__name__}
+        )
     functions.update({f"Tensor.{name}": f for name, f in vars(Tensor).items() if hasattr(f, "__wrapped__")})
     return {name: f for name, f in functions.items() if inspect.isfunction(f) and not f.__name__.startswith("_")}
 

@@ -81,10 +81,10 @@ EXAMPLES: list[tuple[Op, list[TensorType]]] = [
     (ops.Gather(1, 1), [shaped(SIZE, 3, 2), shaped(SIZE, 4, dtype="int32")]),
     (ops.Gather(1, 1), [shaped(2, 3, 5), shaped(2, SIZE, dtype="int32")]),
     (ops.Gather(1, 1), [shaped(2, 3, SIZE), shaped(2, 4, dtype="int32")]),
-    (ops.ScatterAdd(0, Expr.of(5)), [shaped(2, SIZE), shaped(2, dtype="int32")]),
-    (ops.ScatterAdd(1, Expr.of(3)), [shaped(SIZE, 4, 2), shaped(4, 2, dtype="int32")]),
-    (ops.ScatterAdd(1, Expr.of(3), 1), [shaped(SIZE, 4, 2), shaped(SIZE, 4, dtype="int32")]),
-    (ops.ScatterAdd(1, Expr.of(3), 1), [shaped(2, 4, SIZE), shaped(2, 4, dtype="int32")]),
+    (ops.Scatter(0, Expr.of(5)), [shaped(2, SIZE), shaped(2, dtype="int32")]),
+    (ops.Scatter(1, Expr.of(3)), [shaped(SIZE, 4, 2), shaped(4, 2, dtype="int32")]),
+    (ops.Scatter(1, Expr.of(3), 1), [shaped(SIZE, 4, 2), shaped(SIZE, 4, dtype="int32")]),
+    (ops.Scatter(1, Expr.of(3), 1), [shaped(2, 4, SIZE), shaped(2, 4, dtype="int32")]),
 ]
 
 

@@ -28,7 +28,7 @@ EXAMPLES = [
     *((row.op, row.operands, row.operations, row.place) for row in ROWS),
     (ops.Input("x", "float32", (T,)), [], 0, costs.MEMORY),
     (ops.Gather(0), [f32(T, 3), i32()], 3, costs.FUSED),
-    (ops.ScatterAdd(0, T), [f32(3), i32()], 3 * T, costs.FUSED),
+    (ops.Scatter(0, T), [f32(3), i32()], 3 * T, costs.FUSED),
     (ops.Reduce("prod", (0,)), [f32(T, 3)], 3 * T, costs.MEMORY),
     (ops.Dot((2,), (1,), (0,), (0,)), [f32(4, T, 3), f32(4, 3, 5)], 120 * T, costs.MEMORY),
     (CONV, [f32(T, 4), f32(3, 2, 6)], 2 * (T - 2) * 6 * 3 * 2, costs.MEMORY),
@@ -58,7 +58,7 @@ def test_operations_and_place(op: Op, inputs: list[TensorType], number: Expr | i
 
 def test_what_is_a_part_of_its_reader_follows_from_the_places() -> None:
     fused = {type(op) for op, _, _, place in EXAMPLES if place in (costs.FUSED, costs.ALIAS)}
-    assert set(costs.OF_THEIR_READER) == fused - {ops.Gather, ops.ScatterAdd}  # these two with a single index alone
+    assert set(costs.OF_THEIR_READER) == fused - {ops.Gather, ops.Scatter}  # these two with a single index alone
     computing = {ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast}
     assert set(costs.VIEWS) == set(costs.OF_THEIR_READER) - computing - set(costs.PADDINGS)
 

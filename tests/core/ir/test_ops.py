@@ -64,10 +64,11 @@ RULES = [
     (ops.Concat(1), [f32(B, 2), f32(B, T), f32(B, 1)], f32(B, T + 3)),
     (ops.Gather(1), [f32(T, 4, 5), i32(B, 2)], f32(T, B, 2, 5)),
     (ops.Gather(2, 1), [f32(B, 3, 4, 5), i32(B, 7)], f32(B, 3, 7, 5)),
-    (ops.ScatterAdd(1, T), [f32(3, B, 2, 5), i32(B, 2)], f32(3, T, 5)),
-    (ops.ScatterAdd(1, T, 1), [f32(B, 5), i32(B)], f32(B, T, 5)),
+    (ops.Scatter(1, T), [f32(3, B, 2, 5), i32(B, 2)], f32(3, T, 5)),
+    (ops.Scatter(1, T, 1), [f32(B, 5), i32(B)], f32(B, T, 5)),
     (ops.Update("set", 1), [f32(3, T, 5), f32(3, B, 2, 5), i32(B, 2)], f32(3, T, 5)),
     (ops.Update("add", 1, 1), [f32(B, T, 5), f32(B, 5), i32(B)], f32(B, T, 5)),
+    (ops.Update("set", 1, axes=2), [f32(3, T, 5, 2), f32(3, B, 2), i32(B)], f32(3, T, 5, 2)),
     (ops.Merge(f32(3)), [f32(3), f32(3)], f32(3)),
     (ops.Udf(max, (f32(T),)), [i32()], f32(T)),
 ]
@@ -134,8 +135,8 @@ ERRORS = [
     (ops.Gather(1), [f32(3), i32(3)], ShapeError, "cannot index axis 1"),
     (ops.Gather(0, 1), [f32(3, 3), i32(3)], ShapeError, "cannot index axis 0"),
     (ops.Gather(1, 1), [f32(3, 4), i32(2)], ShapeError, "batch dimensions"),
-    (ops.ScatterAdd(0, T), [f32(3), f32(3)], DTypeError, "an index tensor is int32"),
-    (ops.ScatterAdd(0, T), [f32(3), i32(2)], ShapeError, "cannot scatter"),
+    (ops.Scatter(0, T), [f32(3), f32(3)], DTypeError, "an index tensor is int32"),
+    (ops.Scatter(0, T), [f32(3), i32(2)], ShapeError, "cannot scatter"),
     (ops.Update("set", 0), [f32(3), f32(2), f32(2)], DTypeError, "an index tensor is int32"),
     (ops.Update("set", 0), [f32(3), i32(2), i32(2)], DTypeError, "have its dtype"),
     (ops.Update("add", 0), [truth(3), truth(2), i32(2)], DTypeError, "only numbers are added"),
@@ -161,7 +162,7 @@ def test_symbols_are_those_of_the_parameters():
     assert {s.name for s in ops.Reshape((T, B)).symbols} == {"T", "B"}
     assert {s.name for s in ops.Eval(t >= 1).symbols} == {"t"}
     assert {s.name for s in ops.Udf(max, (f32(T),)).symbols} == {"T"}
-    assert {s.name for s in ops.ScatterAdd(0, B).symbols} == {"B"}
+    assert {s.name for s in ops.Scatter(0, B).symbols} == {"B"}
     body = ops.Dataflowed((), ((ops.Iota(T), (), (0,)),), (0,), (i32(T),))
     assert {s.name for s in ops.Dataflow(body).symbols} == {"T"}
     assert ops.Unary("exp").symbols == frozenset()

@@ -295,7 +295,7 @@ def gather_of_gather(make: Make) -> Edge:
 def sum_of_scatter_batch(make: Make) -> Edge:
     batch, before, wide, after = (make.sizes(make.draw(st.integers(k, 2))) for k in (1, 0, 0, 0))
     updates, places = make.input((*batch, *before, *wide, *after)), make.input((*batch, *wide), "int32")
-    scatter = ops.ScatterAdd(len(batch) + len(before), make.sizes(1)[0], len(batch))
+    scatter = ops.Scatter(len(batch) + len(before), make.sizes(1)[0], len(batch))
     others = range(len(batch), len(batch) + len(before) + 1 + len(after))
     summed = sorted(make.draw(st.sets(st.integers(0, len(batch) - 1), min_size=1)))
     axes = (*summed, *(k for k in others if make.draw(st.booleans())))

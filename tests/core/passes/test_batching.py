@@ -95,11 +95,12 @@ EXAMPLES: dict[type[Op], list[tuple[Op, list[TensorType]]]] = {
         (ops.Gather(1), [XSS, index(TWO, TWO)]),
         (ops.Gather(2, 1), [XSS, index(FOUR, TWO)]),
     ],
-    ops.ScatterAdd: [
-        (ops.ScatterAdd(1, FOUR), [XS, index(THREE)]),
-        (ops.ScatterAdd(0, FOUR), [XSS, index(FOUR, TWO)]),
-        (ops.ScatterAdd(1, FOUR, 1), [XSS, index(FOUR, TWO)]),
-        (ops.ScatterAdd(0, FOUR), [X, index(TWO)]),
+    ops.Scatter: [
+        (ops.Scatter(1, FOUR), [XS, index(THREE)]),
+        (ops.Scatter(0, FOUR), [XSS, index(FOUR, TWO)]),
+        (ops.Scatter(1, FOUR, 1), [XSS, index(FOUR, TWO)]),
+        (ops.Scatter(0, FOUR), [X, index(TWO)]),
+        *((ops.Scatter(0, FOUR, fn=fn), [XSS, index(FOUR, TWO)]) for fn in ops.COMBINING),
     ],
     ops.Eval: [(ops.Eval(t.expr * 2 + 1), []), (ops.Eval((t.expr >= 1) & (i.expr == 1)), [])],
     ops.Udf: [(ops.Udf(halves, (X, TensorType("float32"))), [X, X])],
@@ -171,7 +172,7 @@ def test_products_stay_products():
 
 def test_an_operand_that_does_not_vary_is_not_repeated():
     one, other = [(t,), ()], [(), (t,)]
-    for kind, steps in ((ops.Dot, one), (ops.Dot, other), (ops.Gather, one), (ops.Gather, other), (ops.ScatterAdd, one)):
+    for kind, steps in ((ops.Dot, one), (ops.Dot, other), (ops.Gather, one), (ops.Gather, other), (ops.Scatter, one)):
         for op, types in EXAMPLES[kind]:
             if not getattr(op, "batch", 0):
                 graph = Vectorize().apply(built(op, types, steps))

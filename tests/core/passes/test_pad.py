@@ -234,10 +234,11 @@ EXAMPLES: list[tuple[Op, list[TensorType]]] = [
     (ops.Gather(1), [A, index(N)]),
     (ops.Gather(1, 1), [M, index(N, TWO)]),
     (ops.Gather(0), [TensorType("float32", (t.expr, TWO)), index(N)]),  # of no elements at t = 0: zeros
-    (ops.ScatterAdd(0, TWO), [A, index(N)]),
-    (ops.ScatterAdd(1, N), [A, index(TWO)]),
-    (ops.ScatterAdd(1, THREE, 1), [B, index(TWO, N)]),
-    (ops.ScatterAdd(0, N + 1), [V, index(N)]),
+    (ops.Scatter(0, TWO), [A, index(N)]),
+    (ops.Scatter(1, N), [A, index(TWO)]),
+    (ops.Scatter(1, THREE, 1), [B, index(TWO, N)]),
+    (ops.Scatter(0, N + 1), [V, index(N)]),
+    *((ops.Scatter(0, TWO, fn=fn), [A, index(N)]) for fn in ops.COMBINING),
 ]  # fmt: skip
 
 

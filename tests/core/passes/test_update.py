@@ -46,6 +46,13 @@ WRITES: dict[str, Next] = {
     ),
     "one after the other": lambda table, at, x: table.index_add(at, x).scatter(at + 1, table.index(0, at) * 0.5),
     "some outside": lambda table, at, x: table.scatter(at - ROWS // 2, x),
+    "scatter of a cell": lambda table, at, x: table.scatter((at, at % 2), x.sum(), (0, 1)),
+    "added to a cell": lambda table, at, x: table.scatter((at, 1), x.sum(), (0, 1), "add"),
+    "least of cells": lambda table, at, x: table.scatter((tp.stack([at, at + 1]), [1, 0]), x, (0, 1), "min"),
+    "greatest of a row": lambda table, at, x: table.scatter(at, x, mode="max"),
+    "product of several": lambda table, at, x: table.scatter(
+        tp.stack([at, at + 1, at]), tp.stack([x, x * 2.0, x * 3.0]), mode="mul"
+    ),
 }
 
 
@@ -88,7 +95,18 @@ def test_writes_at_positions_of_data_are_updates(name: str, options: dict[str, A
 
 
 @pytest.mark.parametrize(
-    "name", ["mask", "one-hot products", "scatter", "index_add", "index_add of several", "one after the other"]
+    "name",
+    [
+        "mask",
+        "one-hot products",
+        "scatter",
+        "index_add",
+        "index_add of several",
+        "one after the other",
+        "scatter of a cell",
+        "least of cells",
+        "product of several",
+    ],
 )
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="other compilers place copies in other ways")
 def test_updates_are_in_place(name: str) -> None:
@@ -144,7 +162,7 @@ steps t<T
 %3 = Constant(float32[], 1.0)() : float32[] over ()
 %4 = Broadcast(shape=(SIZE,), axes=())(%3) : float32[SIZE] over ()
 %5 counts = Merge(type=float32[SIZE])(%4 if t == 0, %7[t - 1] if t >= 1) : float32[SIZE] over (t)
-%6 = ScatterAdd(axis=0, size=SIZE)(%3, %2[t]) : float32[SIZE] over (t)
+%6 = Scatter(axis=0, size=SIZE)(%3, %2[t]) : float32[SIZE] over (t)
 %7 next = Binary(fn="add")(%5[t], %6[t]) : float32[SIZE] over (t)
 %8 = Output(position=0)(%5[T - 1]) over ()
 """

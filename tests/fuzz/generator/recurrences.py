@@ -264,6 +264,8 @@ def table(d: Drawing) -> None:
         f"{name}.index_add({name}_at, {value} * 0.1)",
         f"{name}.index_add(tp.stack([{name}_at, {name}_at + 1]), {value} * 0.1)",
         f"{name}.index_add({name}_at, {value} * 0.1).scatter({name}_at + 1, {name}.index(0, {name}_at) * 0.5)",
+        f"{name}.scatter(tp.stack([{name}_at, {name}_at + 1]), {value} * 0.1, 0, '{d.choices.pick(('min', 'max', 'mul'))}')",
+        f"{name}.expand_dims(1).scatter(({name}_at, 0), {value}, (0, 1)).squeeze(1)",
         f"{name} + ({one_hot}) * {value} * 0.1",
         f"(1.0 - ({one_hot})) * {name} + ({one_hot}) * {value}",
         f"{name} - 0.1 * tp.zeros({whole}).index_add(tp.stack([{name}_at, {name}_at + 1]), {value})",
