@@ -29,6 +29,7 @@ FAMILIES = (
     "libraries",
     "earlier",
     "intervals",
+    "rings",
 )
 
 
