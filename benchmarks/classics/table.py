@@ -31,6 +31,7 @@ FAMILIES = (
     "earlier",
     "intervals",
     "whole_arrays",
+    "rings",
 )
 
 

@@ -12,6 +12,7 @@ from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.variables import named
 from tempo_core.ir.graph import Edge, Node
 from tempo_core.ir.names.source_lines import targets
+from tempo_core.ir.ops import Binary, Merge
 from tempo_core.ir.types import TensorType
 from tempo_core.report.pages.formulas import Math
 from tempo_core.report.pages.html import Shown
@@ -162,7 +163,7 @@ def as_index(part: Any, step: Symbol, of: BaseTensor) -> Index:
     if isinstance(part, BaseTensor):
         raise IndexingError(
             f"a tensor cannot index step {step} of {of!r}: data must not decide which timestep is read",
-            hint="read all timesteps, then pick one by data: x[0:T].index(0, tensor)",
+            hint=unless_power(part, "read all timesteps, then pick one by data: x[0:T].index(0, tensor)"),
         )
     try:
         point = Expr.of(part)
@@ -178,6 +179,19 @@ def as_index(part: Any, step: Symbol, of: BaseTensor) -> Index:
     return Point(point)
 
 
+def unless_power(value: Any, hint: str) -> str:
+    """A hint for a value that should be an expression; another one if it is computed from a power of a step, such as `t - 2**l`."""
+    if not isinstance(value, BaseTensor):
+        return hint
+    graph, nodes = value.context.graph, [value.node]
+    for node in nodes:  # it grows
+        if isinstance(node.op, Binary) and node.op.fn == "pow" and not any(graph[edge.source].inputs for edge in node.inputs):
+            return "a power of a step is no expression of steps. Write its stages in Python, where it is an int: for l in range(3): x = f(x, 2**l)"
+        sources = (graph[edge.source] for edge in node.inputs if not isinstance(node.op, Merge))
+        nodes += [source for source in sources if source not in nodes]
+    return hint
+
+
 def _slice_part(part: Any, default: Expr, what: str, step: Symbol, of: BaseTensor) -> Expr:
     """An end, or the stride, of a slice of `step`."""
     if part is None:
@@ -185,7 +199,7 @@ def _slice_part(part: Any, default: Expr, what: str, step: Symbol, of: BaseTenso
     if isinstance(part, BaseTensor):
         raise IndexingError(
             f"a tensor cannot be the {what} of a slice of step {step} of {of!r}: data must not decide which timesteps are read",
-            hint="read the largest slice, then mask it by data: tp.where(mask, x[0:T], 0)",
+            hint=unless_power(part, "read the largest slice, then mask it by data: tp.where(mask, x[0:T], 0)"),
         )
     try:
         return Expr.of(part)

@@ -175,7 +175,8 @@ def _read_outside(
         f"reads {read_text}{_at(domain, sample)}{which}, {limits}",
         where=where,
         hint="define the first point of a recurrence on its own (x[0] = ...), or keep the index inside: "
-        "x[tp.max(t - 1, 0)], x[tp.min(t + 1, T - 1)]",
+        "x[tp.max(t - 1, 0)], x[tp.min(t + 1, T - 1)]"
+        + (". Or say what is before the start: x.before(0.0)[t - 1]" if position < 0 else ""),
     )
 
 

@@ -261,9 +261,9 @@ class _Nesting:
         for reader, source, relation in self.constraints.near:
             if (reader.name, source.name) in pairs:
                 close = _relation_inside(relation, reader, source, fixed)
-                # Points that all read the same one have no place near it, and one point has many. (With such wishes, isl's scheduler may crash,
-                # and with relations of several parts.)
-                if not (close.range().is_singleton() and close.range().dim(isl.dim_type.set)):
+                # Points that all read the same one have no place near it; nor has the one that an outer loop's counter says. (With such
+                # wishes, isl's scheduler may crash, and with relations of several parts.)
+                if not close.range().is_singleton() or (close.domain().is_singleton() and not fixed):
                     near = near.union(isl.UnionMap.from_basic_map(close.reverse().simple_hull()))
         problem = isl.ScheduleConstraints.on_domain(points).set_context(assumptions)
         maps = problem.set_validity(before).set_proximity(near).compute_schedule().get_map().get_map_list()

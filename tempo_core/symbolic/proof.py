@@ -102,7 +102,7 @@ def _nonnegative_polynomial(expression: Expr) -> bool:
         if isinstance(atom, Symbol) and atom.is_step:
             if coefficient < 0:  # the step's greatest value is its bound - 1
                 lowest = lowest - atom.expr * coefficient + (atom.bound_expr - 1) * coefficient
-        elif isinstance(atom, Modulo) and atom.denominator.is_constant and coefficient < 0:
+        elif isinstance(atom, Modulo) and coefficient < 0 and provably_nonnegative(atom.denominator - 1):
             lowest = lowest - Expr.of_atom(atom) * coefficient + (atom.denominator - 1) * coefficient
         elif isinstance(atom, (FloorDivide, Modulo)) and not _is_nonnegative(atom):
             return False

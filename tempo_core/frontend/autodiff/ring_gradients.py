@@ -39,7 +39,7 @@ class RingRead:
         every = apply(Identity(), contribution, domain=Domain(step_order({*contribution.domain.steps, self.along}, order)))
         values = every[tuple(slice(0, s.bound_expr) if s == self.along else s.expr for s in every.domain.steps)]
         size, bound, rest = self.along.bound_expr, self.step.bound_expr, values.shape[1:]
-        turns = (size + n - 1) // n
+        turns = (size + n - 1) // n if n != size else Expr.of(1)
         sums = reshape(pad_axis(values, 0, 0, turns * n - size), (turns, n, *rest)).sum(0)
         each = index(pad_axis(sums, 0, 0, bound - n), 0, self.step.expr)
         steps = step_order({*each.domain.steps, self.step}, order)
@@ -65,4 +65,5 @@ def ring_read(edge: Edge, source: Domain, readers: Domain) -> RingRead | None:
 
 def _ring(at: Expr, along: Symbol) -> Ring | None:
     ring = ring_of(at, along)
-    return ring if ring is not None and ring.size.is_constant and not ring.start.steps else None
+    is_size = ring is not None and (ring.size.is_constant or ring.size == along.bound_expr)
+    return ring if ring is not None and is_size and not ring.start.steps else None

@@ -11,7 +11,7 @@ import numpy as np
 from tempo_core.errors import ArgumentError, DTypeError, ShapeError, user_location
 from tempo_core.frontend.aliases import ArrayLike, Shape
 from tempo_core.frontend.arguments import checked, checked_as, converts, shown
-from tempo_core.frontend.base import BaseTensor
+from tempo_core.frontend.base import BaseTensor, unless_power
 from tempo_core.frontend.tensor import Tensor, Value, apply, of_node
 from tempo_core.ir import ops
 from tempo_core.ir.types import DTYPES, INTEGERS, ITEM_SIZE, TensorType, is_float
@@ -107,7 +107,9 @@ def shape_of(shape: Shape) -> tuple[Expr, ...]:
         except TypeError:
             raise ShapeError(
                 f"{shown(size)} cannot be a size" if size is not shape else f"{shown(shape)} is not a shape",
-                hint="a shape is a tuple of ints and expressions of bounds: (3, T). A number has the shape ()",
+                hint=unless_power(
+                    size, "a shape is a tuple of ints and expressions of bounds: (3, T). A number has the shape ()"
+                ),
             ) from None
         if expressions[-1].is_constant and expressions[-1].constant < 0:
             raise ShapeError(

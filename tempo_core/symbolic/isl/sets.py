@@ -12,6 +12,7 @@ from tempo_core.errors import NonAffineError
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Connective, Truth
 from tempo_core.symbolic.domain import Domain, Index, Point
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
+from tempo_core.symbolic.proof import provably_nonnegative
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,6 +25,7 @@ AFFINE_HINT = "add steps and bounds, multiply and divide them by ints only, and 
 
 
 _MANY_PIECES = 16  # of a set
+_MANY_TURNS = 9  # around a ring with a symbolic size
 
 
 class Frame:
@@ -80,10 +82,25 @@ class Frame:
             combine = isl.PwAff.min if isinstance(atom, Minimum) else isl.PwAff.max
             return functools.reduce(combine, parts)
         if not atom.denominator.is_constant:
-            raise NonAffineError(f"`{expr}` divides by an expression; the divisor must be an int", hint=AFFINE_HINT)
+            return self._by_turns(atom, expr)
         divisor = isl.Val(atom.denominator.constant, CONTEXT)
         numerator = self.expression(atom.numerator)
         return numerator.scale_down_val(divisor).floor() if isinstance(atom, FloorDivide) else numerator.mod_val(divisor)
+
+    def _by_turns(self, atom: FloorDivide | Modulo, expr: Expr) -> isl.PwAff:
+        """A division by an expression, such as `(t + 1) % T`: one piece for each quotient, if there are only a few."""
+        n, d, turns = atom.numerator, atom.denominator, range(_MANY_TURNS)
+        least = next((-k for k in turns if provably_nonnegative(n + k * d)), None)
+        end = next((k for k in turns if provably_nonnegative(k * d - 1 - n)), None)
+        if least is None or end is None or not provably_nonnegative(d - 1):
+            raise NonAffineError(f"`{expr}` divides by an expression; the divisor must be an int", hint=AFFINE_HINT)
+        pieces = []
+        for quotient in range(least, end):
+            rest = self.expression(n - quotient * d)
+            inside = rest.nonneg_set().intersect(self.expression((quotient + 1) * d - 1 - n).nonneg_set())
+            value = rest if isinstance(atom, Modulo) else self.expression(Expr.of(quotient))
+            pieces.append(value.intersect_domain(inside))
+        return functools.reduce(isl.PwAff.union_max, pieces)
 
     def condition(self, condition: Bool) -> isl.Set:
         """The points at which `condition` holds (not restricted to any domain), as a part of other sets."""

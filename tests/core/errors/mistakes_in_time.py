@@ -30,6 +30,18 @@ def a_slice_that_ends_before_it_starts() -> None:
         p.compile(window)
 
 
+@raises(errors.IndexingError)
+def a_distance_that_is_a_power_of_a_step() -> None:
+    with Program() as p:
+        p.y[p.t - 2**p.t]  # wrong
+
+
+@raises(errors.ShapeError)
+def a_size_that_is_a_power_of_a_step() -> None:
+    with Program() as p:
+        tp.zeros((3, 2**p.t))  # wrong
+
+
 @raises(errors.OutOfDomainError)
 def a_branch_that_reads_outside() -> None:
     with Program() as p:

@@ -104,7 +104,7 @@ y.foo
 x.softmx(0)
 """,
     "NonAffineError": """
-run(y[t // (t + 1)])
+run(y[(T - 1) // (t + 1)])
 run(y[t * t])
 run(y[t**2])
 """,

@@ -28,6 +28,7 @@ POINTS: dict[str, Callable[[At], tuple[str, ...]]] = {
     "constant": lambda a: ("0", f"{a.T} - 1", f"{a.T} // 2", f"tp.min({a.k}, {a.T} - 1)"),
     "reversed": lambda a: (f"{a.T} - 1 - {a.s}",),
     "modulo": lambda a: (f"{a.s} % {a.w}", f"tp.min(({a.s} + {a.k}) % {a.w}, {a.T} - 1)"),
+    "around the bound": lambda a: (f"({a.s} + {a.k}) % {a.T}", f"({a.s} - {a.k}) % {a.T}", f"({a.s} + {a.T} // 2) % {a.T}"),
     "start of block": lambda a: (f"{a.s} // {a.w} * {a.w}", f"{a.s} // {a.w}"),
     "another step": lambda a: (f"tp.min({a.o}, {a.T} - 1)", f"tp.min({a.s} + {a.o}, {a.T} - 1)", f"tp.max({a.s} - {a.o}, 0)"),
 }
