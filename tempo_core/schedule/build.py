@@ -87,7 +87,7 @@ def build_program(
     if values:
         root = tightened(cut(root, limits, Cuts(weigh, updated, values)), limits, anew)
         root = simplified(inside_limits(root, limits), limits)
-    _check_inner_ends(root, graph)
+    check_inner_ends(root, graph)
     if storage is not None:
         root = _batched(root)
     return as_block(_named(root, graph, frozenset(value.name for value in limits)))
@@ -103,7 +103,7 @@ def _anew(graph: Graph) -> dict[Symbol, frozenset[Symbol]]:
     return anew
 
 
-def _check_inner_ends(root: Item, graph: Graph) -> None:
+def check_inner_ends(root: Item, graph: Graph) -> None:
     """Raise CausalityError if a loop or condition depends on an inner end, and is not at one point of the outer steps."""
     for last, steps in graph.outer().items():
         for item in walk(root) if last in graph.chosen else ():

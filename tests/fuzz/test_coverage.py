@@ -15,7 +15,7 @@ from tests.fuzz.coverage import drawn_ops, expected, expected_ops, table
 from tests.fuzz.generator import EXECUTORS, drawn, forms
 from tests.fuzz.generator.drawing import Drawing
 
-PROGRAMS = 300
+PROGRAMS = 450
 SHAPES: tuple[tuple[int, ...], ...] = ((), (2,), (2, 3), (3, 3), (3,), (1,))
 TABLES: dict[str, Mapping[str, tuple[str, ...]]] = {
     "float32": {**forms.ANY_SHAPE, **forms.PAIRS, **forms.DEEP, **forms.SIZED},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,6 +14,8 @@ import tempo_core as tp
 from tempo_core import errors
 from tempo_core.config import PASSES
 from tempo_core.ir.types import TensorType
+from tempo_core.schedule.build import check_inner_ends
+from tempo_core.schedule.tree import Block, Loop, walk
 from tests import reference
 from tests.core.running import assert_same
 from tests.core.runtime.test_live import EXECUTORS
@@ -128,6 +131,7 @@ def gradients() -> Any:
         y[0] = start
         y[t + 1] = z[t, K - 1] * 1.3 + x
         loss = (y * y)[0:T].sum(0) + z[T - 1, K - 1] + (z * x)[t, 0:K].sum(0)[0:T].sum(0)
+        loss = loss + z[t, K // 2][0:T].sum(0)
         da, dstart, dx = tp.grad(loss, wrt=[a, start, x])
         (second,) = tp.grad(da, wrt=[a])
         outputs = {"loss": loss, "a": da, "start": dstart, "x": dx, "second": second}
@@ -312,3 +316,16 @@ def test_an_inner_end_has_no_least_number() -> None:
     with pytest.raises(errors.BoundsError, match="K varies with t, and may be 1") as raised:
         ctx.compile({T: 4, K: tp.upto(20, at_least=2)}, outputs)
     assert "test_inner_ends.py" in str(raised.value)
+
+
+def test_a_loop_that_is_not_at_one_outer_point_is_refused() -> None:
+    """As if a schedule had put the inner loop around the outer one."""
+    ctx, bounds, outputs, _ = newton()
+    program = ctx.compile(bounds, {"last": outputs["y"]})
+    outer = next(item for item in walk(program.scheduled.root) if isinstance(item, Loop))
+    inner = next(item for item in walk(outer.body) if isinstance(item, Loop))
+    check_inner_ends(program.scheduled.root, program.graph)
+    swapped = replace(inner, body=Block((replace(outer, body=inner.body),)))
+    with pytest.raises(errors.CausalityError, match="the loop that end of k ends is not inside of a loop over t") as raised:
+        check_inner_ends(swapped, program.graph)
+    assert raised.value.hint and "test_inner_ends.py" in str(raised.value)
