@@ -263,7 +263,7 @@ class _Nesting:
                 close = _relation_inside(relation, reader, source, fixed)
                 # Points that all read the same one have no place near it; nor has the one that an outer loop's counter says. (With such
                 # wishes, isl's scheduler may crash, and with relations of several parts.)
-                if not close.range().is_singleton() or (close.domain().is_singleton() and not fixed):
+                if not close.range().is_singleton() or (close.domain().is_singleton() and not _varies(close.domain())):
                     near = near.union(isl.UnionMap.from_basic_map(close.reverse().simple_hull()))
         problem = isl.ScheduleConstraints.on_domain(points).set_context(assumptions)
         maps = problem.set_validity(before).set_proximity(near).compute_schedule().get_map().get_map_list()
@@ -273,6 +273,11 @@ class _Nesting:
         for theta in thetas:
             name = theta.get_tuple_name(isl.dim_type.in_)
             self.times[name] = Times(rows, _restored(theta, self.statements[name], fixed))
+
+
+def _varies(points: isl.Set) -> bool:
+    """Whether it depends on the counters of outer loops which points these are."""
+    return not points.project_out(isl.dim_type.param, 0, points.dim(isl.dim_type.param)).is_singleton()
 
 
 def has_strides(theta: isl.Map) -> bool:
