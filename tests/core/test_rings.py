@@ -49,6 +49,18 @@ def test_values_and_gradients(make, size):
         assert_all_same(ctx.run(bounds, outputs, inputs, config), expected, 1e-4)
 
 
+@pytest.mark.parametrize("make", [of_an_input, half_around, of_a_recurrence], ids=lambda make: make.__name__)
+def test_each_run_may_choose_the_size_of_the_ring(make):
+    ctx = tp.Context("k", "t")
+    with ctx as ((k, K), (t, T)):
+        x, value = make(k, K, t, T)
+        outputs = [value, *tp.grad((value**2)[0:K, 0:T].sum(), [x])]
+    program = ctx.compile({K: 3, T: tp.upto(7)}, outputs)
+    for size in (1, 2, 5, 7):
+        inputs = {"x": normal(3, size).astype("float32")}
+        assert_all_same(program.run(inputs), evaluate(ctx, outputs, {K: 3, T: size}, inputs), 1e-4)
+
+
 def test_a_division_with_endlessly_many_quotients_is_an_error():
     ctx = tp.Context("i", "t")
     with ctx as ((i, _), (t, T)):

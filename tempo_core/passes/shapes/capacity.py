@@ -14,8 +14,8 @@ from tempo_core.passes.base import Pass
 from tempo_core.passes.clean.narrow import at_points
 from tempo_core.passes.shapes.pad import padded_again
 from tempo_core.symbolic.condition import Bool, Comparison, conjunction
-from tempo_core.symbolic.domain import Domain, Point
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.domain import Domain, Index, Point, step_order
+from tempo_core.symbolic.expr import Expr, FloorDivide, Modulo, Symbol, minimum
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Capacity(Pass):
         if not self.least:
             return graph
         least = dict(self.least)
-        return _Lifting(_with_true_bounds(graph, least), least).run()
+        return _Lifting(_around_inner_ends(_with_true_bounds(graph, least)), least).run()
 
 
 def _with_true_bounds(graph: Graph, chosen: Mapping[Symbol, int]) -> Graph:
@@ -62,6 +62,29 @@ def _with_true_bounds(graph: Graph, chosen: Mapping[Symbol, int]) -> Graph:
                     edges = (replace(e, source=other) if e.source == node.id else e for e in reader.inputs)
                     graph.put(replace(reader, inputs=tuple(edges)))
     return graph
+
+
+def _around_inner_ends(graph: Graph) -> Graph:
+    """The graph where what a pass computed from an inner end alone is computed at each point of the outer steps: the end varies with them."""
+    for bound, outer in graph.outer().items():
+        apart = [n for n in graph if not set(outer) <= set(n.domain.steps) and not isinstance(n.op, (ops.Input, ops.Output))]
+        moved = {n.id for n in apart if bound in n.symbols}
+        while more := {n.id for n in apart if any(e.source in moved for e in n.inputs)} - moved:
+            moved |= more
+        if not moved:
+            continue
+        before, graph = graph, graph.copy()
+        domains = {n: replace(graph[n].domain, steps=step_order((*outer, *graph[n].domain.steps), graph.order)) for n in moved}
+        for node in before:
+            edges = (_read_at(e, before[e.source], domains[e.source]) if e.source in moved else e for e in node.inputs)
+            graph.put(replace(node, inputs=tuple(edges), domain=domains.get(node.id, node.domain)))
+    return graph
+
+
+def _read_at(edge: Edge, source: Node, domain: Domain) -> Edge:
+    """A read of a source that is over more steps now: at the reader's own point of each."""
+    at = edge.by_step(source.domain)
+    return replace(edge, index=tuple(at.get(step, Point(step.expr)) for step in domain.steps))
 
 
 class _Lifting:
@@ -175,9 +198,20 @@ class _Lifting:
 
     def _edge(self, edge: Edge, values: Mapping[Symbol, Expr]) -> Edge:
         moved = edge.substitute(values)
+        if any(map(_goes_around, edge.index)):  # at the points of a run, `t` is `min(t, T_last)`: so the quotients are few
+            inside = {old: minimum(new.expr, self.values[old.bound_symbol] - 1) for old, new in self.steps.items()}
+            index = (at.substitute({**values, **inside}) if _goes_around(at) else at.substitute(values) for at in edge.index)
+            moved = replace(moved, index=tuple(index))
         if isinstance(self.graph[edge.source].op, (ops.Input, ops.Constant)):
             return moved
         return replace(moved, index=(*(Point(last.expr) for last in self.last.values()), *moved.index))
+
+
+def _goes_around(index: Index) -> bool:
+    """Whether an index divides by a bound: `(t + 1) % T`."""
+    ends = (index.expr,) if isinstance(index, Point) else (index.start, index.stop)
+    divisions = (atom for end in ends for atom in end.atoms if isinstance(atom, (FloorDivide, Modulo)))
+    return any(not atom.denominator.is_constant for atom in divisions)
 
 
 def _is_static(graph: Graph, node: Node) -> bool:

@@ -110,6 +110,21 @@ def rows_alone() -> Any:
 
 
 @program
+def half_of_the_way() -> Any:
+    """A gradient at a point in the middle of what ran, which is another one for each t."""
+    ctx = tp.Context("t", "k")
+    with ctx as ((t, T), (k, K)):
+        x = tp.input("x", (), domain=(t,), requires_grad=True)
+        z = tp.recurrence((), domain=(t, k), name="z")
+        z[t, 0] = x
+        z[t, k + 1] = z * 0.5
+        ctx.ends(k, when=abs(z) < 0.4, each=t)
+        middle = z[t, K // 2]
+        outputs = {"middle": middle, "slope": tp.grad(middle[0:T].sum(), [x])[0]}
+    return ctx, {T: 4, K: 9}, outputs, {"x": np.array([0.1, 0.7, 3.0, 20.0], "float32")}
+
+
+@program
 def one_outer_point() -> Any:
     ctx, bounds, outputs, inputs = newton()
     return ctx, dict(zip(bounds, (1, 20), strict=True)), outputs, inputs
