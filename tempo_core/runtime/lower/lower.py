@@ -77,7 +77,7 @@ class Lowering(Placement):
         self.without = without  # of the choices in `config.CHOICES`, those that are switched off
         self._handed: dict[Operand, Any] = {}  # operands that an iteration took over from the one before
         self._reads: dict[Key, Reads | None] = {}  # of the values that the loop updates in place
-        self._parts: dict[Key, Reads] = {}  # of the stores that are written alone, so far in this iteration
+        self._read_so_far: dict[Key, Reads] = {}  # in this iteration, of the stores that are written alone
         self._latest: dict[Key, _Latest] = {}  # what each store of several slots took last
         self.is_differentiable = False  # loops whose lengths are numbers, and others marked as such, for JAX's derivatives
 
@@ -152,16 +152,16 @@ class Lowering(Placement):
     @contextmanager
     def _taking_over(self, loop: Loop, registers: Registers, last: Sequence[Any], values: Sequence[Any]) -> Iterator[None]:
         """The trace of one iteration, in which operands are those that the iteration before handed on: `last` and `values`."""
-        before = self.read_at_once, self._handed, self._reads, self._parts
+        before = self.read_at_once, self._handed, self._reads, self._read_so_far
         self.read_at_once = self._ranges_in(loop.body)
-        self._parts = {}
+        self._read_so_far = {}
         self._reads = dict.fromkeys(self._updated_in(loop.body))
         of_key = dict(zip(registers.last, last, strict=True))
         of_readers = {operand: of_key[key] for operand, key in registers.readers.items()}
         of_merges = {(id(merge), 0): value for merge, value in zip(registers.merges, values, strict=True)}
         self._handed = {**self._handed, **of_readers, **of_merges}
         yield
-        self.read_at_once, self._handed, self._reads, self._parts = before
+        self.read_at_once, self._handed, self._reads, self._read_so_far = before
 
     def _handed_on(self, registers: Registers, stores: Stores, following: Frame) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """What an iteration hands to the `following` one: the last values of stores, and the values of merges."""
@@ -243,7 +243,7 @@ class Lowering(Placement):
         key = edge.source, edge.output
         if key not in self.read_at_once or isinstance(operand, Parts) or (each := reads(env)) is None:
             return operand
-        return self._parts.setdefault(key, each).of(stores[key], [operand])[0]
+        return self._read_so_far.setdefault(key, each).of(stores[key], [operand])[0]
 
     def _if(self, item: If, stores: Stores, frame: Frame, live: frozenset[Key]) -> None:
         condition = item.condition.evaluate(frame.counters, minimum, maximum)
@@ -264,9 +264,9 @@ class Lowering(Placement):
         def branch(block: Block) -> Any:
             def function(state: tuple[Any, ...]) -> tuple[Any, ...]:
                 inner = {**stores, **dict(zip(written, state, strict=True))}
-                before, self._reads, self._parts = (self._reads, self._parts), dict.fromkeys(self._reads), {}
+                before, self._reads, self._read_so_far = (self._reads, self._read_so_far), dict.fromkeys(self._reads), {}
                 self.run(block, inner, frame, frozenset(written))
-                self._reads, self._parts = before
+                self._reads, self._read_so_far = before
                 return tuple(inner[k] for k in written)
 
             return function
@@ -404,8 +404,8 @@ class Lowering(Placement):
             stores[FLAG] = stores[FLAG] | (seen if predicate is None else jnp.where(predicate, seen, 0))
         for output, result in enumerate(results):
             key = node.id, output
-            if key in self._parts:
-                (result,) = self._parts[key].before([result])
+            if key in self._read_so_far:
+                (result,) = self._read_so_far[key].before([result])
             self.write(key, result, stores, env, predicate)
             if predicate is None and self.liveness.is_store((node.id, output)):
                 self._latest[node.id, output] = _Latest(stores[node.id, output], execute.point, frame.counters, result)
