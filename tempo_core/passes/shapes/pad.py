@@ -14,6 +14,7 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Trimmed, Vmapped
 from tempo_core.passes.base import Pass, operand_domains
+from tempo_core.passes.clean.narrow import Narrow
 from tempo_core.passes.shapes import ragged
 from tempo_core.symbolic.condition import TRUE, Comparison
 from tempo_core.symbolic.domain import Domain, Range
@@ -40,7 +41,7 @@ class Pad(Pass):
     def apply(self, graph: Graph) -> Graph:
         if all(_is_static(graph, node) for node in graph):
             return graph
-        return _Padding(graph.copy(), False, {}, (), {}).run()
+        return Narrow().apply(_Padding(graph.copy(), False, {}, (), {}).run())  # a mask may vary with less than its reader
 
 
 def padded_again(
