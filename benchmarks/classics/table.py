@@ -32,6 +32,7 @@ FAMILIES = (
     "intervals",
     "whole_arrays",
     "rings",
+    "whole_past",
 )
 
 

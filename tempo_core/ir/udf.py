@@ -31,7 +31,7 @@ class Fed:
 
 @dataclass(frozen=True)
 class Library:
-    """A function of JAX's, by its name in the package (`numpy.linalg.solve`), with options. It returns a tuple of arrays.
+    """A function of arrays of a library, by its name (`jax.numpy.linalg.solve`), with options. It returns a tuple of arrays.
 
     A function of complex numbers, which `is_complex`, takes the real and the imaginary part, or the real one alone, and returns both, or one.
     """
@@ -44,7 +44,7 @@ class Library:
         import jax  # the IR itself needs no JAX
 
         module, _, name = self.name.rpartition(".")
-        function = getattr(importlib.import_module(f"jax.{module}"), name)
+        function = getattr(importlib.import_module(module), name)
         results = function(
             *([jax.lax.complex(*operands)] if self.is_complex and len(operands) == 2 else operands), **dict(self.options)
         )

@@ -24,9 +24,10 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import convolution_of
 from tempo_core.ir.ranges.elements import Elements, Reads, reduced_ranges
 from tempo_core.ir.ranges.lifted import convolved, is_scan, lifting_of, pick_of
+from tempo_core.ir.ranges.past_convolutions import past_convolution_of
 from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.ir.types import is_float
-from tempo_core.prices import pays_to_convolve, worth_scanning
+from tempo_core.prices import LEAST_POINTS_TO_TRANSFORM, pays_to_convolve, worth_scanning
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, step_order
 from tempo_core.symbolic.expr import Expr, maximum, minimum
@@ -118,6 +119,9 @@ def _convolved_or_picked(graph: Graph, node: Node) -> Edge | None:
     convolution, pick = convolution_of(graph, node), pick_of(graph, node)
     if convolution is not None and pays_to_convolve(convolution.width):
         return convolved(convolution)
+    past = past_convolution_of(graph, node)
+    if past is not None and pays_to_convolve(past.step.bound_expr):
+        return past.value(LEAST_POINTS_TO_TRANSFORM)
     return None if pick is None or window_width(pick.index, pick.step, node.domain) is not None else pick.value()
 
 

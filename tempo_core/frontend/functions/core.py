@@ -175,7 +175,7 @@ def library(
     bytes_moved = sum((ITEM_SIZE[each.dtype] * ops.size(each) for each in (*(x.type for x in operands), *results)), Expr.of(0))
     costs = () if cost is None else (cost, bytes_moved)
     op = ops.Udf(
-        Library(name, tuple(sorted(options.items())), is_complex),
+        Library(f"jax.{name}", tuple(sorted(options.items())), is_complex),
         results,
         name=name.rpartition(".")[2],
         where=user_location(),

@@ -120,7 +120,7 @@ class Elements(Along[Edge]):
         is_single = not isinstance(node.op, ops.Dot) and len(reduced(node.op)) == 1
         return parts[0] if is_single else self.computed(node, without_reduced(node.op, reads.axes), parts)
 
-    def of_range(self, edge: Edge, place: int) -> Edge:
+    def of_range(self, edge: Edge, place: int) -> Edge | None:
         """`x[start:stop]` has the element `x[s]`."""
         self.reads.add(edge.source)
         return replace(edge, index=(*edge.index[:place], Point(self.step.expr), *edge.index[place + 1 :]))
@@ -140,6 +140,21 @@ class Elements(Along[Edge]):
     def computed(self, node: Node, op: ops.Op, operands: Sequence[Edge]) -> Edge:
         value = self.graph.add(op, operands, where=node.where)
         return Edge(value.id, identity(value.domain))
+
+
+class FlippedElements(Elements):
+    """The elements of what is flipped along the dimension: `x[0:t + 1].flip(0)` has the element `x[s]`, from the end on."""
+
+    def of_range(self, edge: Edge, place: int) -> Edge | None:
+        return None
+
+    def position(self, counter: Node) -> Edge | None:
+        return None
+
+    def along_its_axis(self, node: Node, op: ops.Op, axis: int) -> Edge | None:
+        inner = Elements(self.graph, self.like, self.step, self.span)
+        inner.reads = self.reads
+        return inner.of(node.inputs[0], axis) if isinstance(op, ops.Flip) else None
 
 
 @dataclass(frozen=True)
@@ -165,8 +180,11 @@ def reduced_ranges(graph: Graph, node: Node) -> Iterator[Reads]:
             yield Reads(*read, axes)
 
 
-def range_of(graph: Graph, edge: Edge, axis: int) -> tuple[Symbol, Range] | None:
-    """The step and the range of which dimension `axis` of an edge's value consists, if it consists of the elements of a range."""
+def range_of(graph: Graph, edge: Edge, axis: int, or_flipped: bool = False) -> tuple[Symbol, Range] | None:
+    """The step and the range of which dimension `axis` of an edge's value consists, if it consists of the elements of a range.
+
+    They are in the order of the range, or perhaps also `or_flipped`.
+    """
     waiting, seen = [(edge, axis)], {(edge.source, axis)}
     while waiting:
         edge, axis = waiting.pop()
@@ -178,7 +196,8 @@ def range_of(graph: Graph, edge: Edge, axis: int) -> tuple[Symbol, Range] | None
             continue
         if source.outputs[edge.output].shape[axis] not in graph.range_lengths:
             return None  # the dimension keeps its size on the way to the range
-        for operand, inner in zip(source.inputs, source_of(graph, source, axis) or (), strict=False):
+        is_flipped = or_flipped and isinstance(source.op, ops.Flip) and source.op.axis == axis
+        for operand, inner in zip(source.inputs, (axis,) if is_flipped else source_of(graph, source, axis) or (), strict=False):
             is_new = (operand.source, inner) not in seen or not operand.is_own_point(graph[operand.source].domain)
             if inner is not None and is_new:
                 seen.add((operand.source, inner))

@@ -55,7 +55,7 @@ class Lifting:
 
     def value(self) -> Edge | None:
         """What a point takes from the reductions of all ranges; None if the ranges are neither scans, windows nor blocks."""
-        whole, point = _whole(self.graph, self.node, self.moving), Builder(self.graph, self.node, self.node.domain)
+        whole, point = everywhere(self.graph, self.node, self.moving), Builder(self.graph, self.node, self.node.domain)
         if self.each is None:
             return self._summed(whole, point)
         return self._taken(whole, point, *_all_points(self.each, self.reads.step))
@@ -70,7 +70,7 @@ class Lifting:
         assert self.term is not None
         op, index = self.node.op, self.reads.index
         value = Summation(whole, point, self.term, self.reads.step, self.is_suffix, self._last, index.stop - index.start).value()
-        value = _or_neutral(point, value, "sum", index)
+        value = empty_is_neutral(point, value, "sum", index)
         rest = dropped(op.axes, self.reads.axes[0]) if isinstance(op, ops.Reduce) else ()
         return point.add(ops.Reduce("sum", rest), value) if rest else value
 
@@ -83,10 +83,10 @@ class Lifting:
             if index.start != 0:
                 start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
                 element = point.add(ops.Binary("sub"), element, start)
-            return _or_neutral(point, element, "sum", index)
+            return empty_is_neutral(point, element, "sum", index)
         if self.is_scan:
             scan = SCANS[fn] if gamma is None else partial(_discounted, gamma)
-            return _or_neutral(point, take(point, scan(whole, x, axis, self.is_suffix), axis, step, self._last), fn, index)
+            return empty_is_neutral(point, take(point, scan(whole, x, axis, self.is_suffix), axis, step, self._last), fn, index)
         if isinstance(op, ops.Argmax) or index.steps != {step}:
             return None
         window, block = window_of(index, step), block_of(index, step)
@@ -124,7 +124,7 @@ def lifting_of(graph: Graph, node: Node, reads: Reads, finite: bool = False) -> 
 
 def convolved(of: Convolution) -> Edge:
     """The value of a contraction of a window as an element of one convolution."""
-    results = of.of_all_points(_whole(of.graph, of.node, frozenset({of.step})))
+    results = of.of_all_points(everywhere(of.graph, of.node, frozenset({of.step})))
     return take(Builder(of.graph, of.node, of.node.domain), results, 0, of.step, of.step.expr)
 
 
@@ -199,10 +199,10 @@ def may_read_all_points(readers: Domain, moving: frozenset[Symbol]) -> bool:
     return not any(part.steps & moving and part.steps - moving for part in readers.condition.parts)
 
 
-def _whole(graph: Graph, node: Node, moving: frozenset[Symbol]) -> Builder:
+def everywhere(graph: Graph, node: Node, moving: frozenset[Symbol]) -> Builder:
     """Adds what is computed once for all points of the steps `moving`."""
-    everywhere = conjunction(*(part for part in node.domain.condition.parts if not part.steps & moving))
-    return Builder(graph, node, Domain(tuple(s for s in node.domain.steps if s not in moving), everywhere))
+    condition = conjunction(*(part for part in node.domain.condition.parts if not part.steps & moving))
+    return Builder(graph, node, Domain(tuple(s for s in node.domain.steps if s not in moving), condition))
 
 
 def _varies(graph: Graph, term: Term, steps: frozenset[Symbol]) -> bool:
@@ -210,7 +210,7 @@ def _varies(graph: Graph, term: Term, steps: frozenset[Symbol]) -> bool:
     return any(size.steps & steps for factor in term.factors for size in graph.edge_type(factor).shape)
 
 
-def _or_neutral(point: Builder, element: Edge, fn: str, index: Range) -> Edge:
+def empty_is_neutral(point: Builder, element: Edge, fn: str, index: Range) -> Edge:
     """`element`, or the neutral element where the range is empty."""
     if provably_nonnegative(index.stop - index.start - 1):
         return element

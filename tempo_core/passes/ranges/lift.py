@@ -14,6 +14,7 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import Convolution, convolution_of
 from tempo_core.ir.ranges.elements import Reads, reduced_ranges
 from tempo_core.ir.ranges.lifted import Pick, convolved, lifting_of, may_read_all_points, pick_of
+from tempo_core.ir.ranges.past_convolutions import PastConvolution, past_convolution_of
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.decisions import note
 from tempo_core.passes.ranges.linear_attention import Blocks, in_blocks
@@ -21,7 +22,7 @@ from tempo_core.passes.ranges.outer import outer_products
 from tempo_core.passes.ranges.recurrences import Scan, comes_in_order, lift_recurrences
 from tempo_core.passes.ranges.running import contracted_sums
 from tempo_core.passes.ranges.whole import WholeStep, whole_steps
-from tempo_core.prices import is_narrow, pays_to_convolve, worth_scanning
+from tempo_core.prices import LEAST_POINTS_TO_TRANSFORM, is_narrow, pays_to_convolve, worth_scanning
 from tempo_core.symbolic.domain import Domain, Point, Range, identity
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl.relation import maximum_over
@@ -33,7 +34,8 @@ class Lift(Pass):
 
     Reductions of prefixes and suffixes become scans, also sums whose terms depend on the reader, such as those of a variance or a softmax
     (`ir/ranges/lifted.py`). Discounted suffix sums and linear recurrences become
-    `LinearScan`. A reduction over windows of w points becomes log2(w) shifted operations; blocks are reduced once a block.
+    `LinearScan`. A sum of products with the past in reverse order is one convolution (`past_convolutions.py`).
+    A reduction over windows of w points becomes log2(w) shifted operations; blocks are reduced once a block.
     Functions of the elements are computed once a point (`ir/ranges/elements.py`). If a loop computes the elements, in the
     order in which they are reduced, it carries the reduction from one point to the next. Three kinds stay as they are: other
     reductions whose operands depend on their results, windows whose operands a loop over the step computes (the loop can
@@ -138,6 +140,11 @@ class _Lifting:
             self.take_over(node, convolved(convolution))
             note(node.id, "computed as one convolution over {}", convolution.step)
             return
+        past = past_convolution_of(self.graph, node)
+        if past is not None and self._is_over_the_past(past):
+            self.take_over(node, past.value(LEAST_POINTS_TO_TRANSFORM))
+            note(node.id, "computed as one convolution with the whole past over {}", past.step)
+            return
         for wide in self._of_whole_steps(node):
             lifted = wide.value()
             if lifted is not None:
@@ -169,6 +176,14 @@ class _Lifting:
             and self.is_there(of.x.edge.source, of.step)
             and self.is_there(of.kernel.edge.source, of.step)
             and of.node.id not in self.cycles(frozenset({of.step}))
+        )
+
+    def _is_over_the_past(self, of: PastConvolution) -> bool:
+        """Whether all points of both operands are there, and are not a few."""
+        return (
+            pays_to_convolve(of.step.bound_expr)
+            and all(self.is_there(each, step) for each in (of.node.id, *of.sources) for step in of.moving)
+            and of.node.id not in self.cycles(of.moving)
         )
 
     def take_over(self, node: Node, value: Edge) -> None:

@@ -11,8 +11,9 @@ from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, literal, positions, zeros_outside
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.past_sums import PAST_SUMS
 from tempo_core.ir.types import TensorType
-from tempo_core.ir.udf import Trimmed, Vmapped
+from tempo_core.ir.udf import Library, Pullback, Trimmed, Vmapped
 from tempo_core.passes.base import Pass, operand_domains
 from tempo_core.passes.clean.narrow import Narrow
 from tempo_core.passes.shapes import ragged
@@ -126,7 +127,8 @@ class _Padding:
         if isinstance(node.op, ops.Merge):
             self._merge(node, operands)
             return
-        if not all(t.is_static for t in node.outputs) and isinstance(node.op, ops.Udf) and not _is_elementwise(node, true_shapes):
+        of_one_shape = isinstance(node.op, ops.Udf) and not _is_elementwise(node, true_shapes) and not _sums_the_past(node.op)
+        if not all(t.is_static for t in node.outputs) and of_one_shape:
             raise ShapeError(
                 f"{node.label} has a shape that varies with the step: {', '.join(map(str, node.outputs))}",
                 where=node.where,
@@ -430,6 +432,10 @@ def _host(work: _Work) -> Edge:
     if _is_elementwise(work.node, work.true_shapes):
         types = tuple(replace(type, shape=tuple(map(work.static, type.shape))) for type in work.op.types)
         return work.build.add(replace(work.op, types=types), *work.operands)
+    if isinstance(work.op, ops.Udf) and _sums_the_past(work.op):
+        types = tuple(replace(type, shape=tuple(map(work.static, type.shape))) for type in work.op.types)
+        operands = (work.masked(slot, range(len(shape))) for slot, shape in enumerate(work.true_shapes))
+        return work.build.add(replace(work.op, types=types), *operands)
     if isinstance(work.op, ops.Udf) and work.op.kind == "jax":
         return _refused(work)
     varying = [tuple(a for a, size in enumerate(shape) if size.steps) for shape in work.true_shapes]
@@ -448,6 +454,14 @@ def _is_elementwise(node: Node, true_shapes: Sequence[Lengths]) -> bool:
         results, fn = results + 1, fn.fn
     operands = all(not any(s.steps for s in shape[count:]) for shape, count in zip(true_shapes, mapped, strict=True))
     return operands and not any(size.steps for type in op.types for size in type.shape[results:])
+
+
+def _sums_the_past(op: ops.Udf) -> bool:
+    """Whether a function, or its gradient, convolves with the past: zeros past the end change nothing before it."""
+    fn: Any = op.fn
+    while isinstance(fn, (Vmapped, Pullback)):
+        fn = fn.fn
+    return isinstance(fn, Library) and fn.name == PAST_SUMS
 
 
 def _refused(work: _Work) -> Edge:
