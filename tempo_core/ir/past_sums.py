@@ -58,9 +58,12 @@ def _by_transforms(left: Any, right: Any, labels: str) -> Any:
 
 
 def _by_pairs(left: Any, right: Any, labels: str) -> Any:
-    """By a product with the matrix of all pairs of points."""
+    """By a product with the matrix of all pairs of points, of the smaller operand."""
     from jax import numpy as jnp
 
+    if left.size > right.size:
+        first, second, result = _each(labels)
+        left, right, labels = right, left, f"{second},{first}->{result}"
     points = jnp.arange(left.shape[0])
     distance = points[:, None] - points[None]
     is_past = jnp.expand_dims(distance >= 0, tuple(range(2, left.ndim + 1)))

@@ -22,6 +22,9 @@ FORMS: dict[str, Callable[[Any, Any, Any, Any], tp.Tensor]] = {
     "suffix reversed": lambda k, x, t, T: (k[t:T].flip(0) * x[t:T]).sum(0),
     "before": lambda k, x, t, T: (k[0:t].flip(0) * x[0:t]).sum(0),
     "one kernel": lambda k, x, t, T: (tp.exp(k.sum(0))[0 : t + 1].flip(0).expand_dims(1) * x[0 : t + 1]).sum(0),
+    "repeated neighbour": lambda k, x, t, T: (
+        tp.broadcast_to(k[tp.max(t - 1, 0)].sum(0), (2,))[0 : t + 1].flip(0) * x[0 : t + 1]
+    ).sum(0),
     "channels": lambda k, x, t, T: tp.einsum("tc,td->cd", k[0 : t + 1].flip(0), x[0 : t + 1]),
 }
 
@@ -93,8 +96,9 @@ def test_an_infinity_is_in_the_sums_of_its_points_alone(points: int) -> None:
     assert np.isposinf(np.asarray(result)[points - 2 :]).all()
 
 
-def test_a_bound_that_runs_choose() -> None:
-    ctx, T, outputs, _ = program("sum of products")
+@pytest.mark.parametrize("form", ["sum of products", "suffix"])
+def test_a_bound_that_runs_choose(form: str) -> None:
+    ctx, T, outputs, _ = program(form)
     results = ctx.compile({T: tp.upto(9)}, outputs).run(feed(5), bounds={T: 5})
     for result, expected in zip(results, reference.evaluate(ctx, outputs, {T: 5}, feed(5)), strict=True):
         assert_near(result, expected)
@@ -106,9 +110,11 @@ def test_what_a_loop_computes_stays_in_the_loop() -> None:
         k, x = tp.input("k", domain=(t,)), tp.recurrence((), domain=(t,), name="x")
         x[0] = tp.full((), 1.0)
         x[t + 1] = tp.tanh((k[0 : t + 1].flip(0) * x[0 : t + 1]).sum(0))
-    compiled, values = ctx.compile({T: 6}, [x]), {"k": normal(6).astype("float32")}
+        outputs = [x, *tp.grad((x**2)[0:T].sum(), [k])]
+    compiled, values = ctx.compile({T: 6}, outputs), {"k": normal(6).astype("float32")}
     assert convolutions(compiled) == 0
-    assert_near(compiled.run(values)[0], reference.evaluate(ctx, [x], {T: 6}, values)[0])
+    for result, expected in zip(compiled.run(values), reference.evaluate(ctx, outputs, {T: 6}, values), strict=True):
+        assert_near(result, expected)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +124,8 @@ def test_what_a_loop_computes_stays_in_the_loop() -> None:
         lambda k, x, t: (k[0 : t + 1].flip(0) * x[0 : t + 1].flip(0)).sum(0),
         lambda k, x, t: (k[0 : t + 1].flip(0) * x[0 : t + 1]).max(0),
         lambda k, x, t: tp.exp(k[0 : t + 1].flip(0) + x[0 : t + 1]).sum(0),
+        lambda k, x, t: (k[0:t].flip(0) * x[1 : t + 1]).sum(0),
+        lambda k, x, t: (k[0 : tp.min(t + 1, 3)].flip(0) * x[0 : tp.min(t + 1, 3)]).sum(0),
     ],
 )
 def test_other_sums_are_none(form: Callable[..., tp.Tensor]) -> None:
@@ -130,12 +138,20 @@ def test_other_sums_are_none(form: Callable[..., tp.Tensor]) -> None:
     assert_near(compiled.run(values)[0], reference.evaluate(ctx, [y], {T: 6}, values)[0])
 
 
-def test_integers_are_summed_exactly() -> None:
+@pytest.mark.parametrize("dtype", ["int32", "float64"])
+def test_sums_that_must_be_exact_are_summed_directly(dtype: str) -> None:
+    import jax
+
+    before = jax.config.read("jax_enable_x64")
+    jax.config.update("jax_enable_x64", dtype == "float64" or before)
     ctx = tp.Context("t")
     with ctx as ((t, T),):
-        x, k = tp.input("x", domain=(t,), dtype="int32"), tp.input("k", domain=(t,), dtype="int32")
+        x, k = tp.input("x", domain=(t,), dtype=dtype), tp.input("k", domain=(t,), dtype=dtype)
         y = (k[0 : t + 1].flip(0) * x[0 : t + 1]).sum(0)
-    compiled = ctx.compile({T: 6}, [y])
-    assert convolutions(compiled) == 0
-    values = np.arange(6, dtype="int32") + 10_000
-    assert np.asarray(compiled.run({"x": values, "k": values})[0]).tolist() == np.convolve(values, values)[:6].tolist()
+    try:
+        compiled = ctx.compile({T: 6}, [y])
+        assert convolutions(compiled) == 0
+        values = np.arange(6, dtype=dtype) + 10_000
+        assert np.asarray(compiled.run({"x": values, "k": values})[0]).tolist() == np.convolve(values, values)[:6].tolist()
+    finally:
+        jax.config.update("jax_enable_x64", before)

@@ -25,6 +25,7 @@ def expected() -> list[str]:
             "contraction", "attention", "a step as a number", "concat of two",
         ),
         "size": tuple(forms.SIZED),
+        "convolution": tuple(forms.PAST),
         "dtype": tuple(forms.CASTS),
         "random": (*forms.RANDOM, "categorical of a tensor"),
         "udf": ("jax", "host", "stateful", "two outputs", "pytree", "rules"),

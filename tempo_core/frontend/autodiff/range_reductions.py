@@ -120,7 +120,8 @@ def _convolved_or_picked(graph: Graph, node: Node) -> Edge | None:
     if convolution is not None and pays_to_convolve(convolution.width):
         return convolved(convolution)
     past = past_convolution_of(graph, node)
-    if past is not None and pays_to_convolve(past.step.bound_expr):
+    is_long = past is not None and window_width(past.index, past.step, node.domain) is None
+    if past is not None and is_long and pays_to_convolve(past.step.bound_expr):
         return past.value(LEAST_POINTS_TO_TRANSFORM)
     return None if pick is None or window_width(pick.index, pick.step, node.domain) is not None else pick.value()
 

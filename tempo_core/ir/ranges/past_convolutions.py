@@ -12,14 +12,13 @@ from tempo_core.ir import ops
 from tempo_core.ir.axes import dropped, left_out, operand_labels, reduced
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node, compose
-from tempo_core.ir.ops.work import size as elements
 from tempo_core.ir.past_sums import PAST_SUMS
 from tempo_core.ir.ranges.elements import Elements, FlippedElements, range_of
 from tempo_core.ir.ranges.lifted import all_elements, empty_is_neutral, everywhere, is_scan, may_read_all_points
 from tempo_core.ir.ranges.scans import take
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Library
-from tempo_core.symbolic.domain import Range
+from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Expr, Symbol
 
 NOMINAL_ROUNDS = 10  # the logarithm of a number of points
@@ -52,7 +51,7 @@ class Operand:
             return self
         inner = compose(source.inputs[0], source.domain.steps, self.element.index)
         labels = "".join(self.labels[axis] for axis in source.op.axes)
-        if inner is None or not set(self.labels) <= {*labels, *others}:
+        if inner is None or Point(self.step.expr) not in inner.index or not set(self.labels) <= {*labels, *others}:
             return self
         return replace(self, element=inner, labels=labels)
 
@@ -73,6 +72,10 @@ class PastConvolution:
         return self.operands[0].step
 
     @property
+    def index(self) -> Range:
+        return self.operands[0].index
+
+    @property
     def moving(self) -> frozenset[Symbol]:
         return frozenset().union(*(each.index.steps | {each.step} for each in self.operands))
 
@@ -82,25 +85,24 @@ class PastConvolution:
 
     def value(self, direct_below: int) -> Edge:
         """What a point takes from the sums for all points."""
-        whole, index, points = everywhere(self.graph, self.node, self.moving), self.operands[0].index, self.step.bound_expr
-        type = TensorType(self.node.outputs[0].dtype, (points, *self.sizes))
+        whole = everywhere(self.graph, self.node, self.moving)
+        type = TensorType(self.node.outputs[0].dtype, (self.step.bound_expr, *self.sizes))
         labels = f"{','.join(each.labels for each in self.operands)}->{self.labels}"
-        cost = 15 * NOMINAL_ROUNDS * elements(type)
         op = ops.Udf(
             Library(PAST_SUMS, (("direct_below", direct_below), ("labels", labels))),
             (type,),
             name="convolution",
-            cost=(cost, 8 * elements(type)),
+            cost=(15 * NOMINAL_ROUNDS * ops.size(type), 8 * ops.size(type)),
         )
         values = whole.add(op, *(each.of_all_points(whole) for each in self.operands))
         point = Builder(self.graph, self.node, self.node.domain)
-        value = empty_is_neutral(point, take(point, values, 0, self.step, index.length - 1), "sum", index)
+        value = empty_is_neutral(point, take(point, values, 0, self.step, self.index.length - 1), "sum", self.index)
         return point.add(ops.Reduce("sum", self.rest), value) if self.rest else value
 
 
 def past_convolution_of(graph: Graph, node: Node) -> PastConvolution | None:
     """The convolution with the whole past of which a node computes one point. The search adds nodes to the graph."""
-    if not isinstance(node.op, (ops.Dot, ops.Reduce)) or node.outputs[0].dtype not in ("float32", "float64"):
+    if not isinstance(node.op, (ops.Dot, ops.Reduce)) or node.outputs[0].dtype != "float32":
         return None
     op, at = node.op, None if isinstance(node.op, ops.Dot) else node.inputs[0]
     product = node if at is None else graph[at.source]
@@ -142,10 +144,12 @@ def _operand(graph: Graph, node: Node, edge: Edge | None, axis: int, labels: tup
         return None
     step, index = read
     for kind in (Elements, FlippedElements):
-        found = kind(graph, node, step, index)
-        element = found.of(edge, axis)
-        if element is not None and any(step in at.steps for at in element.index):
+        elements = kind(graph, node, step, index)
+        element = elements.of(edge, axis)
+        if element is not None and Point(step.expr) in element.index:
             is_suffix = not bool(index.start == 0)
             is_reversed = is_suffix != (kind is FlippedElements)
-            return Operand(element, "".join(left_out(labels, axis)), step, index, is_suffix, is_reversed, frozenset(found.reads))
+            return Operand(
+                element, "".join(left_out(labels, axis)), step, index, is_suffix, is_reversed, frozenset(elements.reads)
+            )
     return None

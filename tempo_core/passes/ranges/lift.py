@@ -179,9 +179,10 @@ class _Lifting:
         )
 
     def _is_over_the_past(self, of: PastConvolution) -> bool:
-        """Whether all points of both operands are there, and are not a few."""
+        """Whether all points of both operands are there, and ranges have more than a few."""
         return (
             pays_to_convolve(of.step.bound_expr)
+            and not _is_short(of.node, of.index, of.step)
             and all(self.is_there(each, step) for each in (of.node.id, *of.sources) for step in of.moving)
             and of.node.id not in self.cycles(of.moving)
         )

@@ -270,7 +270,28 @@ def weighted_window(ahead: bool, gradient: bool) -> Program:
     return program
 
 
+PASTS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
+    "the past": lambda k, x, t, T: (k[0 : t + 1].flip(0) * x[0 : t + 1]).sum(0),
+    "what comes": lambda k, x, t, T: (k[0 : T - t] * x[t:T]).sum(0),
+}
+
+
+def of_the_past(of: Callable[[Any, Any, Any, Any], Any], gradient: bool) -> Program:
+    """A convolution with the whole past; the gradients by both operands. Transforms have no more than ten rounds for each point."""
+
+    def program() -> tuple[tp.Context, dict[Any, int], list[tp.Tensor]]:
+        context = tp.Context("t")
+        with context as ((t, T),):
+            x, k = tp.input("x", (2,), domain=(t,)), tp.input("k", (2,), domain=(t,))
+            y = of(k, x, t, T)
+            return context, {T: 48}, tp.grad((y * y)[0:T].sum(), [x, k]) if gradient else [y]
+
+    return program
+
+
 def of_two_steps() -> Iterator[Row]:
+    for name, past in PASTS.items():
+        yield from _each(f"convolution with {name}", partial(of_the_past, past), "T")
     for name, (pattern, wanted) in OF_TWO_STEPS.items():
         for kind in FEW if ":" in _text(pattern) else ("value",):
             reduction = REDUCTIONS.get(kind, tp.tanh)

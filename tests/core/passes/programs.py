@@ -354,6 +354,18 @@ def reductions_of_windows_of_a_bound(i, I, t, T):
 
 
 @program("lift")
+def sums_of_products_with_the_past(i, I, t, T):
+    """Convolutions of neighbours that are repeated, and with what comes; and a sum that a loop computes."""
+    x, k = fed(2, domain=(i, t)), fed(domain=(t,), name="k")
+    repeated = tp.broadcast_to(k[tp.max(t - 1, 0)], (2,))
+    results = [(repeated[0:t].flip(0) * x[i, 0:t]).sum(0), (k[0 : T - t].expand_dims(1) * x[i, t:T]).sum()]
+    u = tp.recurrence((), domain=(t,))
+    u[0] = k[0]
+    u[t + 1] = tp.tanh((k[0 : t + 1].flip(0) * u[0 : t + 1]).sum(0)) + k[t + 1]
+    return [*results, u, *tp.grad((results[0] ** 2)[0:I, 0:T].sum(), wrt=[x, k])]
+
+
+@program("lift")
 def sums_where_a_condition_holds(i, I, t, T):
     x = fed(domain=(t,))
     a, b, c = (tp.recurrence((), domain=(t,)) for _ in range(3))

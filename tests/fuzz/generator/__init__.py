@@ -23,7 +23,7 @@ MAKERS: dict[Maker, int] = {  # the kinds of units, each with its relative frequ
     indices.read: 6, indices.shifted: 1, indices.early: 2, indices.attention: 1, indices.sometimes: 1,
     recurrences.recurrence: 5, recurrences.carried: 2, recurrences.rows: 1, recurrences.table: 1, recurrences.diagonal: 1, recurrences.stencil: 1,
     recurrences.merge: 2, recurrences.mutual: 1, recurrences.discrete: 1, recurrences.growing: 1, recurrences.after_a_place: 2,
-    recurrences.intervals: 1, states.state: 2,
+    recurrences.intervals: 1, states.state: 2, ops.convolved: 2,
 }  # fmt: skip
 CHECKS = {"passes": 8, "compiled again": 16, "other bounds": 12, "limit": 4}  # percent of the programs
 _WEIGHTED = tuple(maker for maker, weight in MAKERS.items() for _ in range(weight))

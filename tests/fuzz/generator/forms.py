@@ -210,6 +210,15 @@ SIZED: dict[str, tuple[str, ...]] = {  # shapes that depend on steps and bounds,
         "(tp.tanh({p}) * {p}).max(0)", "(tp.exp({q} - {q}.max(0)) / (1 + {x0} * {x0})).sum(0)",
     ),
 }  # fmt: skip
+PAST: dict[str, tuple[str, str, str]] = {  # the slices of k and x over {s} whose products are summed, and how
+    "of the past": ("0:{s} + 1", "0:{s} + 1", "({k}.flip(0) * {x}).sum(0)"),
+    "of the past, reversed": ("0:{s} + 1", "0:{s} + 1", "(tp.tanh({x}).flip(0) * {k} * 0.5).sum(0)"),
+    "of what was before": ("0:{s}", "0:{s}", "({k} * {x}.flip(0)).sum(0)"),
+    "of what comes": ("0:{T} - {s}", "{s}:{T}", "({k} * {x}).sum(0)"),
+    "of what comes, reversed": ("{s}:{T}", "{s}:{T}", "({x} * tp.tanh({k}).flip(0)).sum()"),
+    "of half of the past": ("0:{s} // 2 + 1", "0:{s} // 2 + 1", "({k}.flip(0) * {x}).sum(0)"),
+    "of the past, as a product": ("0:{s} + 1", "0:{s} + 1", "tp.tensordot({k}.flip(0), {x}, ((0,), (0,)))"),
+}  # fmt: skip
 INTEGER: dict[str, tuple[str, ...]] = {  # of integers
     "integer arithmetic": ("{x} + {y}", "{x} * 3 - {y}", "{x} - 1", "-{x}"),
     "integer division": ("{x} // 3", "{x} % 3", "{x} // ({y} * {y} + 1)", "{x} % 4 // 2"),

@@ -130,6 +130,25 @@ def sized(d: Drawing) -> None:
     d.add(f"{name} = {form.format(s=s, T=bound, **parts)}", name)
 
 
+def convolved(d: Drawing) -> None:
+    """A sum of products with the past, or with what comes, in reverse order. The kernel has the shape of the signal, or is a number."""
+    moving = [n for n in d.moving() if d.fits(n, static=True)]
+    if not moving:
+        return
+    x, name = d.choices.pick(moving[-5:]), d.name()
+    s = d.choices.pick(d.steps_of(x))
+    k = d.choices.pick([n for n in moving if s in d.steps_of(n) and d.tensor(n).rank in (0, d.tensor(x).rank)])
+    of_kernel, of_signal, form = d.marked(forms.PAST, "convolution")
+
+    def over(name: str, span: str) -> str:
+        return f"{name}[{', '.join(span.format(s=s, T=s.upper()) if o == s else o for o in d.steps_of(name))}]"
+
+    kernel = over(k, of_kernel)
+    if "tensordot" not in form:
+        kernel += ".expand_dims(-1)" * (d.tensor(x).rank - d.tensor(k).rank)
+    d.add(f"{name} = {form.format(k=kernel, x=over(x, of_signal))}", name)
+
+
 # -- other dtypes -----------------------------------------------------------------------------------------------------
 
 
