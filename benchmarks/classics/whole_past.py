@@ -49,7 +49,7 @@ CLASSICS = [
         {
             "tiny": {"B": 2, "T": 6},
             "small": {"B": 4, "T": 200},
-            "full": {"B": 32, "T": 2000},
+            "full": {"B": 32, "T": 10_000},
             "long": {"B": 1, "T": 100_000},
         },
         reason="sums of float32 by Fourier transforms, whose rounding is that of the largest value",

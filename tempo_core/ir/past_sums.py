@@ -16,8 +16,7 @@ def past_sums(left: Any, right: Any, labels: str, direct_below: int) -> Any:
     @jax.custom_vjp
     def sums(left: Any, right: Any) -> Any:
         quick = _by_pairs if left.shape[0] < direct_below else _by_transforms
-        y = quick(left, right, labels)
-        return jax.lax.cond(_are_finite(jax.lax.stop_gradient(y)), lambda: y, lambda: _by_distance(left, right, labels))
+        return _or_by_distance(quick(left, right, labels), left, right, labels)
 
     def forward(left: Any, right: Any) -> Any:
         return sums(left, right), (left, right)
@@ -71,8 +70,11 @@ def _by_pairs(left: Any, right: Any, labels: str) -> Any:
     return jnp.einsum(_with(labels, "TS", "S", "T"), pairs, right, precision="highest")
 
 
-def _by_distance(left: Any, right: Any, labels: str) -> Any:
-    """One distance of points after the other: an infinite value, or one near to it, is in the sums of its own points alone."""
+def _or_by_distance(y: Any, left: Any, right: Any, labels: str) -> Any:
+    """The sums `y`, if all are finite: one infinite term is in all of them. Else a loop takes one distance of points after the other.
+
+    Then an infinite value, or one near to it, is in the sums of its own points alone.
+    """
     import jax
     from jax import numpy as jnp
 
@@ -82,12 +84,12 @@ def _by_distance(left: Any, right: Any, labels: str) -> Any:
         terms = jnp.einsum(_with(labels, "", "T", "T"), left[distance], jnp.roll(right, distance, 0), precision="highest")
         return y + jnp.where(jnp.expand_dims(points >= distance, tuple(range(1, y.ndim))), terms, 0)
 
-    result = jax.eval_shape(lambda: jnp.einsum(_with(labels, "", "T", "T"), left[0], right))
-    return jax.lax.fori_loop(0, left.shape[0], further, jnp.zeros(result.shape, result.dtype))
+    is_finite = _are_finite(y)
+    return jax.lax.fori_loop(0, jnp.where(is_finite, 0, len(points)), further, jnp.where(is_finite, y, 0))
 
 
 def _are_finite(values: Any) -> Any:
-    """Whether all values are finite: also of all elements of a dimension that JAX maps, so that it computes one branch, not both."""
+    """Whether all values are finite: also of all elements of a dimension that JAX maps, so that a loop of no iterations has none."""
     import jax
 
     @jax.custom_batching.custom_vmap
