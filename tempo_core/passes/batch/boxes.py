@@ -15,6 +15,8 @@ from tempo_core.errors import NonAffineError
 from tempo_core.ir import costs, ops
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import condition_without, operand_domains
+from tempo_core.passes.batch.leading import is_selected
+from tempo_core.passes.batch.regions import regions
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index
 from tempo_core.symbolic.expr import Symbol
@@ -32,10 +34,11 @@ def steps_beside(graph: Graph, step: Symbol) -> tuple[Symbol, ...]:
     return tuple(other for other in graph.order if other in beside - {step})
 
 
-def in_boxes(graph: Graph, step: Symbol, nodes: Set[int]) -> Graph | None:
+def in_boxes(graph: Graph, step: Symbol, nodes: Set[int], beside: tuple[Symbol, ...], exact: bool = False) -> Graph | None:
     """The graph, in which `nodes` keep the shadows of their conditions when they lose a step. None if that does not pay.
 
-    The program means the same: what is added to a condition follows from it.
+    None too if a `Merge` has too many regions then, or, with `exact`, if it is not defined in all of its box. The program means the
+    same: what is added to a condition follows from it.
     """
     try:
         if not prices.pays_to_fill_boxes([(_work(graph, graph[n]), *_sizes(graph[n].domain, step)) for n in nodes]):
@@ -47,7 +50,11 @@ def in_boxes(graph: Graph, step: Symbol, nodes: Set[int]) -> Graph | None:
                 graph.put(replace(node, domain=Domain(node.domain.steps, condition)))
         for node in [graph[n] for n in nodes if isinstance(graph[n].op, ops.Merge)]:
             pairs = zip(node.inputs, operand_domains(node, node.domain), strict=True)
-            graph.put(replace(node, inputs=tuple(_within(graph, node, edge, points, step) for edge, points in pairs)))
+            node = graph.put(replace(node, inputs=tuple(_within(graph, node, edge, points, step) for edge, points in pairs)))
+            if exact and is_mixed(node.domain.condition, step):
+                return None
+            if is_selected(node, step) and regions(node, step, beside) is None:
+                return None
     except NonAffineError:
         return None
     return graph
@@ -60,7 +67,7 @@ def is_mixed(condition: Bool, step: Symbol) -> bool:
 
 def _within(graph: Graph, merge: Node, edge: Edge, points: Domain, step: Symbol) -> Edge:
     """A branch's read that stays inside of its source in all of the box: under the shadow of its points, if it leaves it elsewhere."""
-    if not is_mixed(edge.condition, step):
+    if not is_mixed(points.condition, step):
         return edge
     reader = _without(Domain(merge.domain.steps, merge.domain.condition & edge.condition), step)
     by_step: dict[Symbol, Index] = edge.by_step(graph[edge.source].domain)
@@ -69,7 +76,7 @@ def _within(graph: Graph, merge: Node, edge: Edge, points: Domain, step: Symbol)
         source = _without(graph[edge.source].domain, step)
         if outside(reader, TRUE, tuple(by_step.values()), source) is None:
             return edge
-    return replace(edge, condition=edge.condition & shadow(points, step))
+    return replace(edge, condition=edge.condition & condition_without(points.condition, step) & shadow(points, step))
 
 
 def _without(domain: Domain, step: Symbol) -> Domain:

@@ -27,7 +27,8 @@ class Vectorize(Pass):
     cycle of dependences leads from it to another point of t. Legal operations are vectorized in connected groups, if a read
     takes a whole step of the group (`x[0:T]`). A group that only feeds a loop over t stays in that loop. Where conditions mention t
     and another step (`i < t`), the points are filled up to boxes, if that pays (`passes/batch/boxes.py`). `but` names steps
-    that stay loops, `masked` those whose branches are selected by masks, because `tile` divides them.
+    that stay loops, `masked` those whose branches are selected by masks, because `tile` divides them. With `exact`, boxes that
+    recurrences are not defined in are not filled: `check_numerics` would see what is computed there.
 
     Rewrite: `y[t] = exp(x[t]); s = sum(y[0:T])` -> `y = exp(x[0:T]); s = sum(y)`
     """
@@ -35,6 +36,7 @@ class Vectorize(Pass):
     name: str = field(default="vectorize", init=False)
     but: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
+    exact: bool = False
 
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
@@ -42,7 +44,7 @@ class Vectorize(Pass):
         for step in _in_layout_order(graph, legal_by_step):
             if step.name not in self.but:
                 legal = legal_by_step[step] if step in legal_by_step else legal_nodes(graph, step)
-                graph, legal, nodes, beside = _with_boxes(graph, step, legal) or (
+                graph, legal, nodes, beside = _with_boxes(graph, step, legal, self.exact) or (
                     graph,
                     legal,
                     _worthwhile(graph, step, legal),
@@ -60,7 +62,9 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     return _Connected(graph, step, legal - _smaller_than_operands(graph, step, legal)).worthwhile()
 
 
-def _with_boxes(graph: Graph, step: Symbol, legal: set[int]) -> tuple[Graph, set[int], set[int], tuple[Symbol, ...]] | None:
+def _with_boxes(
+    graph: Graph, step: Symbol, legal: set[int], exact: bool
+) -> tuple[Graph, set[int], set[int], tuple[Symbol, ...]] | None:
     """The graph, the legal nodes, those worth vectorizing and the other steps, if conditions on the step and others are masks too.
 
     None if no more nodes are legal then, or if that does not pay.
@@ -68,7 +72,7 @@ def _with_boxes(graph: Graph, step: Symbol, legal: set[int]) -> tuple[Graph, set
     beside = steps_beside(graph, step)
     more = legal_nodes(graph, step, beside=beside) if beside else legal
     nodes = _worthwhile(graph, step, more) if legal < more else set[int]()
-    boxes = in_boxes(graph, step, nodes) if nodes - legal else None
+    boxes = in_boxes(graph, step, nodes, beside, exact) if nodes - legal else None
     return None if boxes is None else (boxes, more, nodes, beside)
 
 

@@ -127,6 +127,36 @@ def test_a_box_reads_only_where_its_triangle_does(condition: str, steps: int) ->
     assert "t >= " in domains(graph)["longer"]
 
 
+ELSEWHERE = """\
+%5 later = Unary(fn="tanh")(%7[i, t + 1]) : float32[2] over (i, t) where (t <= i - 1) & (t <= T - 2)
+%6 other = Unary(fn="exp")(%4[i, t]) : float32[2] over (i, t)
+%7 u = Merge(type=float32[2])(%6[i, t] if (t >= i) | (t >= T - 1), %5[i, t]) : float32[2] over (i, t)
+%8 = Output(position=0)(%7[0:I, 0:T]) over ()
+"""
+
+
+@pytest.mark.parametrize("steps", [1, 3, 5])
+def test_a_branch_of_all_other_points_reads_only_there(steps: int) -> None:
+    """At the last t, all points have the other branch: nothing of the box reads the point after it."""
+    graph = same(HEAD + ELSEWHERE, steps)
+    assert domains(graph)["u"] == "(t)"
+
+
+PREFIX = """\
+%5 longest = Reduce(fn="max", axes=(0,))(%7[i, 0:t to T]) : float32[2] over (i, t)
+%6 next = Unary(fn="tanh")(%5[i, t]) : float32[2] over (i, t)
+%7 u = Merge(type=float32[2])(%4[i, t] if CONDITION, %6[i, t]) : float32[2] over (i, t)
+%8 = Output(position=0)(%7[0:I, 0:T]) over ()
+"""
+
+
+@pytest.mark.parametrize("condition", ["i == 0", "t <= i"])
+def test_a_recurrence_without_a_first_point_stays_one(condition: str) -> None:
+    """It reads all earlier points, of which there are none at the first: its branches are masks alone, but a cycle needs a `Merge`."""
+    graph = same(HEAD + PREFIX.replace("CONDITION", condition), 4)
+    assert [str(n.domain) for n in graph if isinstance(n.op, Merge)] == ["(t)"]
+
+
 def test_work_at_a_diagonal_stays_in_the_loop() -> None:
     """A box around it would have a product at each of its points. An elementwise operation beside others costs little."""
     diagonal = TRIANGLE.replace("CONDITION", "t == i + 1").replace("tanh", "exp")
