@@ -172,8 +172,8 @@ class _Compilation:
 
     def _transformed(self, numbers: Bounds) -> Graph:
         unvectorized = pipeline.unvectorized(self.source, self.config.unvectorized_steps)
-        options = self.config.disable, unvectorized, self.tiles, self.least
-        passes = pipeline.pipeline(*options, bool(self.ends), tuple(numbers.items()), self.config.checkpoints)
+        config, options = self.config, (self.config.disable, unvectorized, self.tiles, self.least)
+        passes = pipeline.pipeline(*options, bool(self.ends), tuple(numbers.items()), config.checkpoints, config.check_numerics)
         try:
             return pipeline.run_verified(self.source, passes, self._count_seconds)
         except InvalidGraphError:

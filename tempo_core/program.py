@@ -531,7 +531,7 @@ class Program(Shown, Generic[R]):
         least = [(bound, limit.at_least) for bound, limit in self.limits.items()]
         numbers = tuple(self.bounds.items())
         steps, ends = unvectorized(self.source, config.unvectorized_steps), bool(self.source.ends())
-        passes = pipeline(config.disable, steps, config.tiles, least, ends, numbers, config.checkpoints)
+        passes = pipeline(config.disable, steps, config.tiles, least, ends, numbers, config.checkpoints, config.check_numerics)
         written = self._context.graph.copy()
         written.nodes = {number: node for number, node in written.nodes.items() if number < self._written}
         written = named(written, self._context)

@@ -48,12 +48,13 @@ def pipeline(
     ends: bool = False,
     numbers: Sequence[tuple[Symbol, int]] = (),
     checkpoints: Sequence[tuple[str, int]] = (),
+    exact: bool = False,
 ) -> list[Pass]:
     """The passes in their order, without the `disabled` ones (by name).
 
     `tiles` are the steps to tile, with the sizes of tiles; `least` the bounds that are known when the program runs, with their least
     values; with `ends`, the run finds some of them out. `numbers` are the bounds now: of those in `least`, the capacities. Steps with
-    `checkpoints` have segments of these sizes.
+    `checkpoints` have segments of these sizes. With `exact`, recurrences have no values outside of their points.
     """
     fixed = tuple((bound, number) for bound, number in numbers if bound not in dict(least))
     tiling = [Tile(sizes=tuple(tiles)), Simplify(), Cse(), Narrow()] if tiles else []
@@ -73,7 +74,7 @@ def pipeline(
         Pad(),
         Precompute(),
         Wavefront(tuple(numbers), but=tuple(unvectorized)),
-        Vectorize(but=tuple(unvectorized), masked=tuple(name for name, _ in tiles)),
+        Vectorize(but=tuple(unvectorized), masked=tuple(name for name, _ in tiles), exact=exact),
         Simplify(),
         Cse(),
         Narrow(),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, positions, repeated, zeros_outside
+from tempo_core.ir.dependence import loop_nest
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import condition_without, operand_domains, remove_dead
 from tempo_core.passes.batch.batching import batched, evaluated, grid
@@ -192,10 +194,19 @@ class Vectorizer:
             for number, condition in reversed(first):
                 value = self._selected(condition, self._wide(node.inputs[number], shape, inside), value, inside)
             selections.append((region.condition, value))
-        if selections[0][0] is TRUE:
+        if selections[0][0] is TRUE and node.id not in self._recurrent:
             return selections[0][1]
         self._wide_merge(node, selections)
         return None
+
+    @functools.cached_property
+    def _recurrent(self) -> set[int]:
+        """The nodes on cycles of dependences, where a selection needs all its branches: each cycle keeps a `Merge`."""
+        selected = frozenset(
+            n for n in self.nodes if isinstance(self.old[n].op, ops.Merge) and is_selected(self.old[n], self.step)
+        )
+        nest = loop_nest(self.old, [s for s in self.old.order if s != self.step], selected)
+        return {n for inner in nest.nests() if inner.step is not None for n in inner.nodes}
 
     def _selected(self, condition: Bool, value: Edge, otherwise: Edge, build: Builder) -> Edge:
         """`value` at the points of the step at which a condition holds, `otherwise` elsewhere."""

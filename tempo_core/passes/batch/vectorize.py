@@ -9,6 +9,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.dependence import cycles, direction_of, innermost_steps
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.passes.base import Pass
+from tempo_core.passes.batch.boxes import in_boxes, steps_beside
 from tempo_core.passes.batch.leading import Vectorizer, is_selected
 from tempo_core.passes.batch.regions import regions
 from tempo_core.passes.decisions import Ref, is_recording, note
@@ -24,8 +25,10 @@ class Vectorize(Pass):
     Before: shapes are static. After: vectorized operations lack the step, and their values have a leading dimension for it.
     The steps are taken one after the other, and all other steps may stay loops. An operation is legal along step t unless a
     cycle of dependences leads from it to another point of t. Legal operations are vectorized in connected groups, if a read
-    takes a whole step of the group (`x[0:T]`). A group that only feeds a loop over t stays in that loop. `but` names steps
-    that stay loops, `masked` those whose branches are selected by masks, because `tile` divides them.
+    takes a whole step of the group (`x[0:T]`). A group that only feeds a loop over t stays in that loop. Where conditions mention t
+    and another step (`i < t`), the points are filled up to boxes, if that pays (`passes/batch/boxes.py`). `but` names steps
+    that stay loops, `masked` those whose branches are selected by masks, because `tile` divides them. With `exact`, boxes that
+    recurrences are not defined in are not filled: `check_numerics` would see what is computed there.
 
     Rewrite: `y[t] = exp(x[t]); s = sum(y[0:T])` -> `y = exp(x[0:T]); s = sum(y)`
     """
@@ -33,6 +36,7 @@ class Vectorize(Pass):
     name: str = field(default="vectorize", init=False)
     but: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
+    exact: bool = False
 
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
@@ -40,14 +44,36 @@ class Vectorize(Pass):
         for step in _in_layout_order(graph, legal_by_step):
             if step.name not in self.but:
                 legal = legal_by_step[step] if step in legal_by_step else legal_nodes(graph, step)
-                legal = legal - _smaller_than_operands(graph, step, legal)
-                nodes = _Connected(graph, step, legal).worthwhile()
+                graph, legal, nodes, beside = _with_boxes(graph, step, legal, self.exact) or (
+                    graph,
+                    legal,
+                    _worthwhile(graph, step, legal),
+                    (),
+                )
                 if is_recording():
-                    _explain(graph, step, legal, nodes)
+                    _explain(graph, step, legal, nodes, beside)
                 if nodes:
-                    graph = Vectorizer(graph, step, nodes, self.masked).run()
+                    graph = Vectorizer(graph, step, nodes, self.masked, beside).run()
                     legal_by_step.clear()
         return graph
+
+
+def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
+    return _Connected(graph, step, legal - _smaller_than_operands(graph, step, legal)).worthwhile()
+
+
+def _with_boxes(
+    graph: Graph, step: Symbol, legal: set[int], exact: bool
+) -> tuple[Graph, set[int], set[int], tuple[Symbol, ...]] | None:
+    """The graph, the legal nodes, those worth vectorizing and the other steps, if conditions on the step and others are masks too.
+
+    None if no more nodes are legal then, or if that does not pay.
+    """
+    beside = steps_beside(graph, step)
+    more = legal_nodes(graph, step, beside=beside) if beside else legal
+    nodes = _worthwhile(graph, step, more) if legal < more else set[int]()
+    boxes = in_boxes(graph, step, nodes, beside, exact) if nodes - legal else None
+    return None if boxes is None else (boxes, more, nodes, beside)
 
 
 def _in_layout_order(graph: Graph, legal_by_step: dict[Symbol, set[int]]) -> list[Symbol]:
@@ -299,7 +325,7 @@ def _size(graph: Graph, values: set[Key]) -> int:
 # -- reasons, for `program.explain()` -----------------------------------------------------------------------------------
 
 
-def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int]) -> None:
+def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int], beside: tuple[Symbol, ...]) -> None:
     """Note for each node over a step why it becomes one array along the step, or why it does not."""
     carried = _carried_reads(graph, step)
     for node in graph:
@@ -317,7 +343,7 @@ def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int]) -> No
             note(node.id, "stays in the loop over {}: it is on a cycle, in which {} reads {}", step, *carried[node.id])
         elif not _has_rule(node):
             note(node.id, "stays in the loop over {}: functions on the host, and those with state, run point by point", step)
-        elif not separable(graph, node, step):
+        elif not separable(graph, node, step, beside=beside):
             note(node.id, "stays in the loop over {}: its shape or its conditions depend on {} and on another step", step, step)
         else:
             note(node.id, "stays in the loop over {}, with values on its cycle that cannot leave it", step)

@@ -17,7 +17,7 @@ from tempo_core.symbolic.domain import Domain, Index, Range
 from tempo_core.symbolic.expr import Atom, Expr, Maximum, Minimum, Modulo, Symbol, maximum, minimum
 from tempo_core.symbolic.factor import Product, groups_of, products
 from tempo_core.symbolic.isl.sets import AFFINE_HINT, CONTEXT, Frame, bounds_of, dependence, domain_set
-from tempo_core.symbolic.isl.translate import single_expression, symbols_by_name
+from tempo_core.symbolic.isl.translate import condition_within, single_expression, symbols_by_name
 from tempo_core.symbolic.proof import distribute, extreme, provably_nonnegative
 
 _OPERATIONS = 300_000  # isl's limit in the search for one maximum: a tenth of a second
@@ -215,6 +215,22 @@ def uncovered(domain: Domain, conditions: Iterable[Bool], bounds: Mapping[Symbol
 def never(domain: Domain, condition: Bool) -> bool:
     """Whether `condition` holds at no point of `domain`, whatever the bounds."""
     return domain_set("", domain, condition).is_empty()
+
+
+@functools.lru_cache(maxsize=4096)
+def shadow(domain: Domain, step: Symbol) -> Bool:
+    """Where a domain has points, whatever a step is, as far as the parts of its condition without the step do not say that. Raises NonAffineError.
+
+    >>> i, j = Symbol("i", "I"), Symbol("j", "J")
+    >>> shadow(Domain((i, j), j.expr >= i.expr + 2), i)
+    j >= 2
+    """
+    steps, bounds = domain.without(step).steps, bounds_of(domain)
+    frame = Frame(steps, bounds)
+    told = (part for part in domain.condition.parts if step not in part.symbols)
+    region = functools.reduce(isl.Set.intersect, map(frame.condition, told), frame.box())
+    points = domain_set("", domain).project_out(isl.dim_type.set, domain.steps.index(step), 1)
+    return condition_within(points.reset_tuple_id(), region.reset_tuple_id(), symbols_by_name(steps, bounds))
 
 
 def _sample(points: isl.Set, bounds: Mapping[Symbol, int] | None) -> dict[str, int] | None:

@@ -38,7 +38,7 @@ def run(build: Callable[[At], Outputs], values: Any, config: tp.Config) -> Any:
     at = At()
     with at.ctx:
         outputs = build(at)
-    return at.ctx.run({at.I: 2, at.T: 5}, outputs=outputs, inputs={"x": np.array(values, np.float32)}, config=config)
+    return at.ctx.run({at.I: 3, at.T: 5}, outputs=outputs, inputs={"x": np.array(values, np.float32)}, config=config)
 
 
 # -- what is wrong ----------------------------------------------------------------------------------------------------
@@ -157,12 +157,24 @@ def infinite_inputs(at: At) -> Outputs:
     return [at.x, tp.exp(-tp.absolute(at.x)) if hasattr(tp, "absolute") else tp.exp(-tp.abs(at.x))]
 
 
+def outside_of_a_triangle(at: At) -> Outputs:
+    """The logarithm of what is not positive before t = i: nothing reads it there, and no sum of an interval contains it."""
+    i, t = at.i, at.t
+    table = tp.recurrence((), domain=(i, t), name="table")
+    logs = tp.log(at.x - at.x[i] + 0.5) * table
+    table[i, t, i < t] = logs[i, i:t].sum(0) * 0.1 + at.x
+    table[i, t] = at.x
+    total = (table**2)[0 : at.I, 0 : at.T].sum()
+    return [table, *tp.grad(total, wrt=[at.x])]
+
+
 MEANT: dict[str, tuple[Callable[[At], Outputs], list[float]]] = {
     "masked softmax": (masked_softmax, [1, 2, 3, 4, 5]),
     "infinite scores": (infinite_scores, [1, 2, 3, 4, 5]),
     "a running maximum": (a_running_maximum, [1, 3, 2, 5, 4]),
     "chosen away": (what_is_chosen_away, [1, 0, -2, 3, 0]),
     "padding": (padding, [0, 1, 2, 3, 4]),
+    "outside of a triangle": (outside_of_a_triangle, [0, 1, 2, 3, 4]),
     "infinite inputs": (infinite_inputs, [0, np.inf, 2, -np.inf, 4]),
 }
 

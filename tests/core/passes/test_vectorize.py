@@ -104,9 +104,70 @@ def test_neighbours_at_an_earlier_point_of_another_step_are_slices(golden: Golde
     assert domains(graph)["u"] == domains(graph)["next"] == "(t)"
 
 
-def test_a_condition_on_both_steps_at_once_keeps_the_loop():
-    diagonal = STENCIL.replace("(i == 0) & (t >= 1)", "(i == t) & (t >= 1)")
-    assert domains(after(HEAD + diagonal, Vectorize()))["u"] == "(i, t)"
+def test_a_condition_on_both_steps_at_once_is_a_mask():
+    text = HEAD + STENCIL.replace("(i == 0) & (t >= 1)", "((i == 0) | (i == t)) & (t >= 1)")
+    assert domains(after(text, Vectorize()))["u"] == "(t)"
+    same(text, 4)
+
+
+TRIANGLE = """\
+%5 longer = Unary(fn="tanh")(%7[i, t - 1]) : float32[2] over (i, t) where CONDITION
+%6 other = Unary(fn="exp")(%4[i, t]) : float32[2] over (i, t)
+%7 u = Merge(type=float32[2])(%5[i, t] if CONDITION, %6[i, t]) : float32[2] over (i, t)
+%8 = Output(position=0)(%7[0:I, 0:T]) over ()
+"""
+
+
+@pytest.mark.parametrize("condition", ["t >= i + 1", "t >= i + 2", "(t >= i + 1) & (t <= 2)", "(t >= i + 1) | (t >= 3)"])
+@pytest.mark.parametrize("steps", [1, 3, 5])
+def test_a_box_reads_only_where_its_triangle_does(condition: str, steps: int) -> None:
+    """What is left of `t > i` without i is `t >= 1`: there is a point before."""
+    graph = same(HEAD + TRIANGLE.replace("CONDITION", condition), steps)
+    assert domains(graph)["u"] == "(t)"
+    assert "t >= " in domains(graph)["longer"]
+
+
+ELSEWHERE = """\
+%5 later = Unary(fn="tanh")(%7[i, t + 1]) : float32[2] over (i, t) where (t <= i - 1) & (t <= T - 2)
+%6 other = Unary(fn="exp")(%4[i, t]) : float32[2] over (i, t)
+%7 u = Merge(type=float32[2])(%6[i, t] if (t >= i) | (t >= T - 1), %5[i, t]) : float32[2] over (i, t)
+%8 = Output(position=0)(%7[0:I, 0:T]) over ()
+"""
+
+
+@pytest.mark.parametrize("steps", [1, 3, 5])
+def test_a_branch_of_all_other_points_reads_only_there(steps: int) -> None:
+    """At the last t, all points have the other branch: nothing of the box reads the point after it."""
+    graph = same(HEAD + ELSEWHERE, steps)
+    assert domains(graph)["u"] == "(t)"
+
+
+PREFIX = """\
+%5 longest = Reduce(fn="max", axes=(0,))(%7[i, 0:t to T]) : float32[2] over (i, t)
+%6 next = Unary(fn="tanh")(%5[i, t]) : float32[2] over (i, t)
+%7 u = Merge(type=float32[2])(%4[i, t] if CONDITION, %6[i, t]) : float32[2] over (i, t)
+%8 = Output(position=0)(%7[0:I, 0:T]) over ()
+"""
+
+
+@pytest.mark.parametrize("condition", ["i == 0", "t <= i"])
+def test_a_recurrence_without_a_first_point_stays_one(condition: str) -> None:
+    """It reads all earlier points, of which there are none at the first: its branches are masks alone, but a cycle needs a `Merge`."""
+    graph = same(HEAD + PREFIX.replace("CONDITION", condition), 4)
+    assert [str(n.domain) for n in graph if isinstance(n.op, Merge)] == ["(t)"]
+
+
+def test_work_at_a_diagonal_stays_in_the_loop() -> None:
+    """A box around it would have a product at each of its points. An elementwise operation beside others costs little."""
+    diagonal = TRIANGLE.replace("CONDITION", "t == i + 1").replace("tanh", "exp")
+    products = """\
+%9 m = Input(name="m", dtype="float32", shape=(2, 400))() : float32[2, 400] over ()
+%10 wide = Dot(left_contract=(0,), right_contract=(0,), left_batch=(), right_batch=())(%7[i, t - 1], %9) : float32[400] over (i, t) where t == i + 1
+%11 back = Dot(left_contract=(0,), right_contract=(1,), left_batch=(), right_batch=())(%10[i, t], %9) : float32[2] over (i, t) where t == i + 1
+"""
+    assert domains(after(HEAD + diagonal, Vectorize()))["u"] == "(t)"
+    many = HEAD + diagonal.replace("%5[i, t] if", "%11[i, t] if") + products
+    assert domains(after(many, Vectorize()))["u"] == "(i, t)"
 
 
 FED = """\
@@ -148,9 +209,9 @@ def test_branches_on_another_step_stay_branches():
     assert [str(e.condition) for node in graph if isinstance(node.op, Merge) for e in node.inputs] == ["i == 0", "i == 1", "true"]
 
 
-def test_conditions_on_two_steps_stay_in_the_loop():
+def test_conditions_on_two_steps_are_masks():
     text = (HEAD + MERGED).replace(" if true", "").replace("if t == 0", "if t == i")
-    assert domains(after(text, Vectorize()))["chosen"] == "(i, t)"
+    assert domains(same(text, 3))["chosen"] == "()"
 
 
 READS = {
