@@ -80,6 +80,35 @@ def common_by_diagonals(first: Array, second: Array) -> Any:
     return (last[-1],)
 
 
+def batches(random: Any, B: int, M: int, N: int) -> dict[str, Array]:
+    return {"first": random.integers(0, 4, (M, B)), "second": random.integers(0, 4, (N, B))}
+
+
+def common_of_batches(B: int, M: int, N: int) -> Traced:
+    """As above, for many pairs: an entry of the table is a vector."""
+    ctx = tp.Context("i", "j")
+    with ctx as ((i, n_i), (j, n_j)):
+        first, second = tp.input("first", (B,), "int32", domain=(i,)), tp.input("second", (B,), "int32", domain=(j,))
+        same = tp.where(first == second, 1, 0)
+        table = tp.recurrence((B,), "int32", domain=(i, j), name="table")
+        table[0, 0] = same[0, 0]
+        table[0, j] = tp.maximum(same[0, j], table[0, j - 1])
+        table[i, 0] = tp.maximum(same[i, 0], table[i - 1, 0])
+        table[i, j] = tp.maximum(table[i - 1, j - 1] + same, tp.maximum(table[i - 1, j], table[i, j - 1]))
+        length = table[n_i - 1, n_j - 1]
+    return Traced(ctx, {n_i: M, n_j: N}, [length])
+
+
+def of_batches(form: Callable[..., Any], axis: int) -> Callable[..., Any]:
+    """A form by hand for one pair, for all pairs at once: `axis` is theirs in the arrays of the form."""
+
+    def of_all(first: Array, second: Array) -> Any:
+        pairs = (jnp.moveaxis(each, 1, axis) for each in (first, second))
+        return jax.vmap(form, in_axes=axis)(*pairs)
+
+    return of_all
+
+
 # -- causal attention -----------------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +239,7 @@ PAIR = {
     "long": {"M": 4, "N": 100_000},
 }
 TABLE = {size: row | {"B": 1} for size, row in PAIR.items()}
+PAIRS = {"tiny": {"B": 2, "M": 3, "N": 5}, "small": {"B": 4, "M": 20, "N": 30}, "full": {"B": 32, "M": 300, "N": 400}}
 QUERIES = {
     "tiny": {"T": 6, "H": 2, "D": 3},
     "small": {"T": 50, "H": 2, "D": 8},
@@ -238,6 +268,11 @@ TEXT = {
 prefix_softmax = statistics.prefix(statistics.softmax_average)
 prefix_forms = {"scan": statistics.with_gradient(statistics.prefix_softmax_by_scan)}
 common_forms = {"rows": common_by_rows, "diagonals": common_by_diagonals}
+pairs_forms = {
+    f"{name}, {place}": of_batches(form, axis)
+    for name, form in common_forms.items()
+    for axis, place in enumerate(("pairs first", "pairs last"))
+}
 soft_dtw_forms = {"diagonals": alignment.soft_dtw_by_hand}
 forward_forms = {"scan": hidden_markov.forward_by_hand}
 attention_forms = {"mask": one(attention_by_mask), "tiles": one(attention_by_tiles)}
@@ -247,6 +282,7 @@ td_forms = {"scan": returns.td_lambda_by_hand}
 CLASSICS = [
     Classic("common subsequence, two chosen lengths", chosen(common, 0, 1), common_forms, letters, PAIR),
     Classic("common subsequence, fixed lengths", common, common_forms, letters, PAIR),
+    Classic("common subsequence, many pairs", common_of_batches, pairs_forms, batches, PAIRS),
     Classic("soft-DTW, two chosen lengths", chosen(alignment.soft_dtw, 1, 2), soft_dtw_forms, alignment.series, TABLE, *ROUNDED),
     Classic("soft-DTW, fixed lengths", alignment.soft_dtw, soft_dtw_forms, alignment.series, TABLE, *ROUNDED),
     Classic("HMM forward, a chosen length", chosen(hidden_markov.forward, 1), forward_forms, hidden_markov.inputs, MARKOV),

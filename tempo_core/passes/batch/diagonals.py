@@ -1,7 +1,8 @@
 """Tables along their diagonals: nodes over two steps, i (the row) and j (the column), run over k = i + j and i.
 
-This is a change of variables: in every condition and index, j is k - i. A table reads only other diagonals than its own, so it becomes a
-loop over k whose points i are computed at once (`passes/batch/leading.py`). Of a diagonal, only the rows with `0 <= k - i < J` have a
+This is a change of variables: in every condition and index, j is k - i. If the rows of a table begin with the last one, as those of the
+intervals from i to j do, the diagonals count from there: k = (I - 1 - i) + j. A table reads only other diagonals than its own, so it becomes a
+loop over k whose points i are computed at once (`passes/batch/leading.py`). Of a diagonal, only the rows with `0 <= j < J` have a
 point. At the others, vectors hold values that nothing uses.
 """
 
@@ -22,14 +23,17 @@ from tempo_core.symbolic.groups import Groups
 
 
 class Skew:
-    """Rewrites `nodes` of a graph, which run over the row and the column, and all that reads them. `number` is the step that counts diagonals."""
+    """Rewrites `nodes` of a graph, which run over the row and the column, and all that reads them. `number` is the step that counts diagonals.
 
-    def __init__(self, graph: Graph, nodes: set[int], row: Symbol, column: Symbol):
-        self.old, self.nodes, self.row, self.column = graph, nodes, row, column
+    `sign` is 1 if rows count from the first one, -1 if from the last one.
+    """
+
+    def __init__(self, graph: Graph, nodes: set[int], row: Symbol, column: Symbol, sign: int):
+        self.old, self.nodes, self.row, self.column, self.sign = graph, nodes, row, column, sign
         self.number = graph.fresh_step("diagonal")
         count = row.bound_expr + column.bound_expr - 1
         self.graph = graph.with_step(self.number, count, graph.order.index(row))
-        self.in_rows = {column: self.number.expr - row.expr}
+        self.in_rows = {column: self.number.expr - self._before(row.expr)}
         self.margins: dict[int, tuple[int, int]] = {}  # of a node: how many diagonals it lacks at the start and at the end
         self.tables: dict[tuple[int, int], int] = {}  # for an output of a node, the node with its values over rows and columns
 
@@ -54,7 +58,12 @@ class Skew:
         return max(low - diagonals, 0), max(high + diagonals, 0)
 
     def _distance(self, edge: Edge) -> int:
-        return sum(distances(self.old, edge, self.row, self.column) or ())
+        rows, columns = distances(self.old, edge, self.row, self.column) or (0, 0)
+        return self.sign * rows + columns
+
+    def _before(self, row: Expr) -> Expr:
+        """The number of rows before one."""
+        return row if self.sign > 0 else self.row.bound_expr - 1 - row
 
     def _skew(self, node: Node) -> None:
         inputs, column = [], self.in_rows[self.column]
@@ -85,7 +94,7 @@ class Skew:
         by_step = edge.by_step(self.old[edge.source].domain)
         row, column = by_step[self.row], by_step[self.column]
         if isinstance(row, Point) and isinstance(column, Point) and not row.steps | column.steps:
-            return self._skewed(edge, {self.number: Point(row.expr + column.expr)})
+            return self._skewed(edge, {self.number: Point(self._before(row.expr) + column.expr)})
         key = edge.source, edge.output
         if key not in self.tables:
             self.tables[key] = self._table(*key)
@@ -99,7 +108,7 @@ class Skew:
         every = self._skewed(Edge(node_id, identity(domain), output), ranges)
         shape = self.number.bound_expr * self.row.bound_expr, *node.outputs[output].shape
         flat = build.add(ops.Reshape(shape), every, domain=domain.without(self.row).without(self.column))
-        place = (self.row.expr + self.column.expr) * self.row.bound_expr + self.row.expr
+        place = (self._before(self.row.expr) + self.column.expr) * self.row.bound_expr + self.row.expr
         return build.add(ops.Gather(0), flat, build.add(ops.Eval(place))).source
 
 
@@ -147,7 +156,9 @@ def over_both_steps(graph: Graph, nodes: set[int], row: Symbol, column: Symbol) 
     return graph
 
 
-def with_carriers(graph: Graph, nodes: set[int], cycles: Groups[int], row: Symbol, column: Symbol) -> tuple[Graph, set[int]]:
+def with_carriers(
+    graph: Graph, nodes: set[int], cycles: Groups[int], row: Symbol, column: Symbol, sign: int
+) -> tuple[Graph, set[int]]:
     """The graph and the nodes with reads of points two diagonals away, on a cycle, through nodes that pass on the values of the last one.
 
     So no iteration reads more than the last one wrote, and XLA does not copy the store that keeps a whole table.
@@ -156,16 +167,17 @@ def with_carriers(graph: Graph, nodes: set[int], cycles: Groups[int], row: Symbo
 
     def carried(reader: Node, edge: Edge) -> Edge:
         rows, columns = distances(graph, edge, row, column) or (0, 0)
-        if cycles.of(reader.id) != cycles.of(edge.source) or not rows or abs(rows + columns) < 2:
+        diagonals, down = sign * rows + columns, sign * rows
+        if cycles.of(reader.id) != cycles.of(edge.source) or not rows or abs(diagonals) < 2:
             return edge
-        source, last = graph[edge.source], 1 if rows + columns > 0 else -1
+        source, last = graph[edge.source], 1 if diagonals > 0 else -1
         key = edge.source, edge.output, rows, last
         if key not in carriers:
             domain = Domain(source.domain.steps, condition_without(source.domain.condition, row, column))
-            at = {row: row.expr + rows, column: column.expr + last - rows}
+            at = {row: row.expr + rows, column: column.expr + last - down}
             read = Edge(source.id, identity(domain), edge.output).substitute(at)
             carriers[key] = graph.add(ops.Identity(), [read], domain=domain, where=source.where).id
-        moved = edge.substitute({row: row.expr - rows, column: column.expr - last + rows})
+        moved = edge.substitute({row: row.expr - rows, column: column.expr - last + down})
         return replace(moved, source=carriers[key], output=0, condition=edge.condition)
 
     for node in [graph[n] for n in sorted(nodes)]:

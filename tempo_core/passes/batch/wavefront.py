@@ -23,10 +23,11 @@ from tempo_core.symbolic.groups import Groups
 
 @dataclass(frozen=True)
 class Wavefront(Pass):
-    """Run the points (i, j) of a table by diagonals: all points with the same i + j at once, one diagonal after the other.
+    """Run the points (i, j) of a table by diagonals: all points with the same i + j, or j - i, at once, one diagonal after the other.
 
     Before: shapes are static. A table is a cycle of dependences that read both `[i - 1, j]` and `[i, j - 1]` (or both `[i + 1, j]`
-    and `[i, j + 1]`): a loop over either step leaves a cycle along the other. After: the table's nodes run over a new step, the
+    and `[i, j + 1]`): a loop over either step leaves a cycle along the other. The intervals from i to j read `[i + 1, j]` and
+    `[i, j - 1]`: their diagonals have the same j - i. After: the table's nodes run over a new step, the
     number of the diagonal, and their values have a leading dimension for the points of a diagonal (`passes/batch/diagonals.py`).
     Tables that read each other, such as a recurrence and its gradient, share their diagonals. Elementwise operands of a table, such as
     `(x[i] - y[j])**2`, are computed by diagonals too. `but` names steps that stay loops. The vectors lie along the step with fewer points
@@ -38,7 +39,7 @@ class Wavefront(Pass):
     numbers: tuple[tuple[Symbol, int], ...] = ()
     but: tuple[str, ...] = ()
     name: str = field(default="wavefront", init=False)
-    effect: ClassVar[str] = "computed by diagonals: all points with the same sum of both steps at once"
+    effect: ClassVar[str] = "computed by diagonals: all points with the same sum, or difference, of both steps at once"
 
     def apply(self, graph: Graph) -> Graph:
         numbers = dict(self.numbers)
@@ -47,24 +48,28 @@ class Wavefront(Pass):
                 are_known = {row.bound_symbol, column.bound_symbol} <= numbers.keys()
                 if are_known and numbers[column.bound_symbol] < numbers[row.bound_symbol]:
                     row, column = column, row
-                after = _by_diagonals(graph, row, column)
-                if after is not None and are_known:
-                    after.decided_for = after.decided_for & (row.bound_expr <= column.bound_expr)
-                graph = graph if after is None else after
+                for sign in (1, -1):
+                    after = _by_diagonals(graph, row, column, sign)
+                    if after is not None and are_known:
+                        after.decided_for = after.decided_for & (row.bound_expr <= column.bound_expr)
+                    graph = graph if after is None else after
         return graph
 
 
-def _by_diagonals(graph: Graph, row: Symbol, column: Symbol) -> Graph | None:
-    """The graph with its tables over two steps run by diagonals; None if there are none, or if that does not pay."""
-    nodes, cycles = _tables(graph, row, column)
+def _by_diagonals(graph: Graph, row: Symbol, column: Symbol, sign: int) -> Graph | None:
+    """The graph with its tables over two steps run by diagonals; None if there are none, or if that does not pay.
+
+    `sign` is 1 for diagonals with the same sum of both steps, -1 for those with the same difference.
+    """
+    nodes, cycles = _tables(graph, row, column, sign)
     if not nodes or not is_worth_a_wavefront([graph[n] for n in nodes], _factors(graph, row, column, nodes)):
         return None
     tables = over_both_steps(graph, nodes, row, column)
     reads = [edge for n in nodes for edge in tables[n].inputs if edge.source in nodes] if tables is not None else []
     if tables is None or any(distances(tables, edge, row, column) is None for edge in reads):
         return None
-    tables, nodes = with_carriers(*_with_operands(tables, nodes, row, column), cycles, row, column)
-    skew = Skew(tables, nodes, row, column)
+    tables, nodes = with_carriers(*_with_operands(tables, nodes, row, column), cycles, row, column, sign)
+    skew = Skew(tables, nodes, row, column, sign)
     skewed = skew.run()
     if not nodes <= legal_nodes(skewed, row, beside=(skew.number,)):
         return None
@@ -79,10 +84,11 @@ def _may_have_tables(graph: Graph, row: Symbol, column: Symbol) -> bool:
     return {row, column} <= {step for step, at in reads if at != step.expr and at.steps == {step}}
 
 
-def _tables(graph: Graph, row: Symbol, column: Symbol) -> tuple[set[int], Groups[int]]:
+def _tables(graph: Graph, row: Symbol, column: Symbol, sign: int) -> tuple[set[int], Groups[int]]:
     """The nodes on cycles along both steps, which a loop over either leaves a cycle along the other, and those between; and all cycles.
 
-    The branches of one `Merge` may lie on several cycles: they are one.
+    With `sign` 1, both are read backwards, or both forwards; with -1, one of them is. The branches of one `Merge` may lie on several
+    cycles: they are one.
     """
     joined, on_cycles, along_both = Groups[int](), set[int](), set[int]()
     for cycle in cycles(graph, row, column):
@@ -91,7 +97,10 @@ def _tables(graph: Graph, row: Symbol, column: Symbol) -> tuple[set[int], Groups
         for member in cycle.nodes:
             joined.join(member, first)
         signs = {(direction_of(graph, arc, row), direction_of(graph, arc, column)) for arc in cycle.arcs}
-        if any({("=", sign), (sign, "=")} <= signs for sign in "<>"):
+        if any(
+            {("=", along_columns), (along_rows, "=")} <= signs
+            for along_rows, along_columns in zip("<>", "<>"[::sign], strict=True)
+        ):
             along_both.add(first)
     tables = {n for n in on_cycles if joined.of(n) in {joined.of(member) for member in along_both}}
     fitting = tables | {node.id for node in graph if node.id not in on_cycles and _fits(node, row, column)}

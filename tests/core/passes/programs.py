@@ -205,6 +205,31 @@ def table_with_far_reads(i, I, t, T):
 
 
 @program("wavefront")
+def table_of_intervals(i, I, t, T):
+    """From i to t: each reads those that begin later or end earlier, two later too, on the last diagonal and on that before."""
+    cost = fed(domain=(i, t))
+    d = tp.recurrence((), domain=(i, t), name="d")
+    d[i, t, (i >= t) | (i + 1 >= I)] = cost
+    near = softmin(d[i + 1, t], d[i, t - 1], d[i + 1, t - 1])
+    d[i, t, (i + 2 >= I) | (t + 1 >= T)] = cost + near
+    d[i, t] = tp.tanh(cost + near * tp.cos(d[i + 2, t]) - tp.sin(d[i + 2, t + 1]))
+    outputs = [d, d[0, T - 1], d[0, t], d[i, 0 : t + 1].sum(0), d[I - 1 - i, t]]
+    return [*outputs, *tp.grad((d * d)[0:I, 0:T].sum((0, 1)), [cost])]
+
+
+@program("wavefront")
+def table_from_a_corner(i, I, t, T):
+    """Without a triangle: it begins in the first row, at the last column."""
+    x, y = fed(domain=(i,)), fed(domain=(t,), name="y")
+    cost = (x - y) ** 2
+    d = tp.recurrence((), domain=(i, t), name="d")
+    d[0, t] = cost[0, t]
+    d[i, T - 1] = cost[i, T - 1]
+    d[i, t] = cost + softmin(d[i - 1, t], d[i, t + 1], d[i - 1, t + 1])
+    return [d[I - 1, 0], d, *tp.grad(d[I - 1, 0], [x, y])]
+
+
+@program("wavefront")
 def no_table(i, I, t, T):
     """The read one row up and one column ahead lies on the same diagonal."""
     cost = fed(domain=(i, t))

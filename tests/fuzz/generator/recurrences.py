@@ -342,7 +342,8 @@ def intervals(d: Drawing) -> None:
     value = operand(d, d.steps[-2:], shape)
     order = f"{first} >= {last}" if d.chance(70) else f"{first} + 1 >= tp.min({last}, {first.upper()})"
     if d.chance(25):
-        read = f"{point(f'{first} + 1', last)} * 0.5"
+        later, earlier = point(f"{first} + 1", last), point(first, f"{last} - 1")
+        read = d.choices.pick((f"{later} * 0.5", f"({later} * 0.5 + {earlier} * 0.3)"))
     if d.chance(25) or ".sum(" not in read:  # a point that is not there, or the greatest of nothing, is not read
         order = f"({first} >= {last}) | ({first} + 1 >= {first.upper()})"
     lines = [
