@@ -1,4 +1,7 @@
-"""The command line: `tempo-llm generate|chat|bench|info|plan --model DIR ...`, `train RECIPE ...`, `doctor`. What a command needs is imported when it runs."""
+"""The command line: `tempo-llm TEXT`, `generate|chat|bench|info|plan --model DIR ...`, `train RECIPE ...`, `doctor`.
+
+What a command needs is imported when it runs.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,16 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from typer.core import TyperGroup
 
 from tempo_llm import completion
+from tempo_llm.batches import WAITING, Service, read_waiting
 from tempo_llm.errors import LlmError, RequestError
 from tempo_llm.files import read_text
 from tempo_llm.flags import (
@@ -42,7 +47,7 @@ from tempo_llm.flags import (
     Verbose,
 )  # fmt: skip
 from tempo_llm.json_files import JsonObject, parse_json
-from tempo_llm.lines import Line, batches, completion_report, completions, read_lines
+from tempo_llm.lines import Line, Lines, completion_report, read_prompts
 from tempo_llm.streams import check_output, drop_output, explained, open_streams
 
 if TYPE_CHECKING:
@@ -51,7 +56,26 @@ if TYPE_CHECKING:
     from tempo_llm.model import Model
     from tempo_llm.sampling import Sampling
 
-app = typer.Typer(add_completion=True, no_args_is_help=True, help="Run Llama models and their relatives, compiled by Tempo.")
+
+class _Commands(TyperGroup):
+    """The commands. What is none is a text, or a flag, of `generate`: `tempo-llm "12 + 30 ="`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, ["generate", *args] if args and self._is_of_generate(ctx, args[0]) else args)
+
+    def _is_of_generate(self, ctx: Any, first: str) -> bool:
+        flags = {flag for parameter in self.get_params(ctx) for flag in (*parameter.opts, *parameter.secondary_opts)}
+        if first in self.commands or first.partition("=")[0] in flags:
+            return False
+        return not difflib.get_close_matches(first, self.commands, 1, cutoff=0.75)  # a command that is mistyped
+
+
+app = typer.Typer(
+    cls=_Commands,
+    add_completion=True,
+    no_args_is_help=True,
+    help="Run Llama models and their relatives, compiled by Tempo. `tempo-llm TEXT` is `tempo-llm generate TEXT`.",
+)
 
 PROFILE = Path("profile.svg")  # in the working directory
 
@@ -162,9 +186,23 @@ def _say_what_compiles(stack: contextlib.ExitStack) -> None:
     stack.enter_context(announcing(lambda text: typer.echo(text, err=True)))
 
 
+def _note(text: str) -> None:
+    typer.echo(f"note: {text}", err=True)
+
+
+def _located(model: str | None) -> Path:
+    """The directory of a model; without a name, the one that comes with the package, which a note says."""
+    from tempo_llm.hub import IN_THE_BOX, locate, shipped_checkpoints
+
+    if model is not None:
+        return locate(model)
+    _note(f"the model is {IN_THE_BOX}, which knows a small language; --model DIR takes another")
+    return shipped_checkpoints() / IN_THE_BOX
+
+
 def _load(
     command: contextlib.ExitStack,
-    model: str,
+    model: Path,
     dtype: str,
     attention: str | None,
     cache: Path | None,
@@ -173,8 +211,6 @@ def _load(
     devices: str = "1",
     memory_limit: str | None = None,
 ) -> Model:
-    if not model:
-        raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")
     from tempo_core.runs.device import use_device
 
     _say_what_compiles(command)
@@ -185,18 +221,7 @@ def _load(
     return load(model, dtype, attention, cache=kept, devices=count, memory_limit=memory_limit)
 
 
-def _sampling(
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    repetition: float,
-    frequency: float,
-    presence: float,
-    bias: list[str] | None,
-) -> Sampling:
-    from tempo_llm.sampling import Sampling
-
+def _biases(bias: list[str] | None) -> dict[int, float]:
     biases: dict[int, float] = {}
     for text in bias or []:
         token, _, value = text.partition("=")
@@ -209,7 +234,40 @@ def _sampling(
                 f"the token {number} has two logit biases, {biases[number]:g} and {amount:g}", hint="leave one of them out"
             )
         biases[number] = amount
-    return Sampling(temperature, top_k, top_p, min_p, repetition, frequency, presence, biases)
+    return biases
+
+
+class _Choice:
+    """How tokens are chosen: by the flags, then by the model's own settings, then by the `defaults` of the command."""
+
+    def __init__(self, defaults: Mapping[str, float], bias: list[str] | None, **flags: float | None):
+        from tempo_llm.sampling import Sampling
+
+        self._flags = {name: value for name, value in flags.items() if value is not None}
+        self._defaults, self._bias = defaults, _biases(bias)
+        Sampling(**cast(Any, self._flags), logit_bias=self._bias)  # reports a mistake before a model is read
+
+    def drawing(self, samples: int) -> list[str]:
+        """The flags that say how tokens are drawn."""
+        flags = {"--top-k": self._flags.get("top_k"), "--min-p": self._flags.get("min_p"), "--num-samples": samples > 1}
+        flags["--top-p"] = self._flags.get("top_p", 1) != 1
+        return [flag for flag, is_given in flags.items() if is_given]
+
+    def of(self, directory: Path) -> Sampling:
+        """The settings for a model. A note says what comes from the model."""
+        from tempo_llm.sampling import Sampling, model_settings
+
+        own = {name: value for name, value in model_settings(directory).items() if name not in self._flags}
+        if not {**self._defaults, **own, **self._flags}["temperature"]:
+            own = {name: value for name, value in own.items() if name in ("temperature", "repetition_penalty")}
+        said = [
+            f"{name.replace('_', '-')} {value:g}"
+            for name, value in own.items()
+            if value != self._defaults.get(name, getattr(Sampling, name))
+        ]
+        if said:
+            _note(f"{', '.join(said)}, as the model's generation_config.json says; flags change it")
+        return Sampling(**cast(Any, {**self._defaults, **own, **self._flags}), logit_bias=self._bias)
 
 
 # -- generate -----------------------------------------------------------------------------------------------------------
@@ -217,8 +275,10 @@ def _sampling(
 
 @app.command()
 def generate(
-    source: Annotated[str, typer.Argument(help="`-` reads a prompt from standard input.", show_default=False)] = "",
-    model: ModelName = "",
+    source: Annotated[
+        str, typer.Argument(metavar="[TEXT]", help="A prompt; `-` reads it from standard input.", show_default=False)
+    ] = "",
+    model: ModelName = None,
     prompt: Annotated[list[str] | None, typer.Option("--prompt", "-p", help="A prompt; repeat it for a batch.")] = None,
     file: Annotated[list[str] | None, typer.Option("--file", "-f", help="A file that holds one prompt; `-` is stdin.")] = None,
     jsonl: Annotated[
@@ -226,7 +286,7 @@ def generate(
         typer.Option(
             "--jsonl",
             metavar="FILE",
-            help="Read one prompt from each line, as JSON: a string, or an object with `prompt`, `id`, `max_tokens`, `temperature`. `-` is stdin.",
+            help="Read one prompt a line, as JSON: a string, or an object with `prompt`, `id`, `max_tokens`, `temperature`, `seed`, `stop`. `-` is stdin.",
         ),
     ] = None,
     system_prompt: SystemPrompt = None,
@@ -235,11 +295,11 @@ def generate(
         bool, typer.Option("--special-tokens", help="Read special tokens in prompts, such as </s>, as tokens.")
     ] = False,
     max_new_tokens: MaxNewTokens = 128,
-    temperature: Temperature = 0.0,
-    top_k: TopK = 0,
-    top_p: TopP = 1.0,
-    min_p: MinP = 0.0,
-    repetition_penalty: RepetitionPenalty = 1.0,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: RepetitionPenalty = None,
     frequency_penalty: FrequencyPenalty = 0.0,
     presence_penalty: PresencePenalty = 0.0,
     logit_bias: LogitBias = None,
@@ -277,80 +337,98 @@ def generate(
 ) -> None:
     """Continue one or more prompts."""
     with _errors() as command:
-        lines = read_lines(source, prompt or [], file or [], jsonl)
-        texts = [line.prompt for line in lines]
+        first = read_prompts(source, prompt or [], file or [], jsonl)
         _check_companions({"--full": full, "--memory-picture": memory_picture is not None}, {"--plan": plan})
         _check_companions({"--logprobs": logprobs != 0}, {"--json": as_json, "--jsonl": jsonl is not None})
+        choice = _Choice(
+            {"temperature": 0.0}, logit_bias, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+            repetition_penalty=repetition_penalty, frequency_penalty=frequency_penalty, presence_penalty=presence_penalty,
+        )  # fmt: skip
+        is_whole = plan or profile or as_json or jsonl is None  # one batch of all prompts
+        refusals = _Refusals(is_whole)
+        feed = None if jsonl is None else Lines(first, jsonl)
+        lines = first if feed is None else read_waiting(feed, sys.maxsize if is_whole else WAITING, True, refusals)
+        if not lines:
+            refusals.end()
+            raise RequestError("there is no prompt", hint='a line of JSON is {"prompt": "text"}, or "text"')
         own = next((line for line in lines if line.has_settings), None)
-        if own is not None and (plan or profile or as_json):
+        if own is not None and is_whole:
             flag = "--plan" if plan else "--profile" if profile else "--json"
             raise RequestError(
                 f"{own.where} has its own settings, but {flag} needs the same settings for all prompts", hint=f"leave {flag} out"
             )
-        sampling = _sampling(
-            temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, logit_bias
-        )
-        if temperature == 0 and not any(line.temperature for line in lines):
-            drawing = {"--top-k": top_k != 0, "--top-p": top_p != 1, "--min-p": min_p != 0, "--num-samples": num_samples > 1}
-            for flag in (flag for flag, is_given in drawing.items() if is_given):
-                typer.echo(f"note: {flag} has no effect without --temperature: the most likely token is taken", err=True)
+        directory = _located(model)
+        sampling = choice.of(directory)
+        if sampling.temperature == 0 and not any(line.temperature for line in lines):
+            for flag in choice.drawing(num_samples):
+                _note(f"{flag} has no effect without --temperature: the most likely token is taken")
         started = time.perf_counter()
-        loaded = _load(command, model, dtype, attention, cache, no_cache, device, devices, memory_limit)
-        ids = _encode(loaded, texts, raw, system_prompt, special_tokens)
+        loaded = _load(command, directory, dtype, attention, cache, no_cache, device, devices, memory_limit)
         load_seconds = time.perf_counter() - started
-        generator = loaded.generator
-        if plan:
-            typer.echo(
-                generator.plan(
-                    ids, max_new_tokens, max_context=max_context, full=full, as_json=as_json, picture=memory_picture,
-                    sampling=sampling, samples=num_samples, logprobs=logprobs,
-                )
-            )  # fmt: skip
-            return
-        request: dict[str, Any] = {
-            "sampling": sampling, "seed": seed, "max_context": max_context, "samples": num_samples, "logprobs": logprobs,
-        }  # fmt: skip
-        if profile:
-            from tempo_llm.model import stop_texts
+        from tempo_llm.generate import Request
+        from tempo_llm.model import stop_texts
 
-            ends = {*(stop_token_id or ()), *(() if ignore_eos else generator.config.eos_ids)}
-            stops = stop_texts(stop or ())
-            result = generator.generate(ids, max_new_tokens, profile=True, stop_ids=sorted(ends), **request)
-            result = _with_texts(loaded, result, stops)
+        if not raw and loaded.tokenizer.template is None:
+            _note("this model has no chat template; prompts are given as they are (--raw)")
+            raw = True
+        ends, stops = loaded.end_ids(stop_token_id or (), ignore_eos), stop_texts(stop or ())
+        shared = Request([], max_new_tokens, sampling, seed, ends, max_context, num_samples, logprobs)
+        service = Service(loaded, shared, max_new_tokens, seed, stops, raw, system_prompt, special_tokens, _note)
+        if feed is not None and not is_whole:
+            from tempo_core.runs.stop import StopRequest
+
+            command.enter_context(StopRequest(lambda text: None).listening())  # a signal ends it as Ctrl-C does
+            for answers, cost in service.answers(lines, feed, refusals):
+                for task, completion in answers:
+                    typer.echo(json.dumps(completion_report(task.line, completion, loaded.tokenizer)))
+                if cost is not None:
+                    _told(cost, load_seconds, verbose)
+            refusals.end()
+            return
+        request = service.whole_request(lines)
+        if plan:
+            typer.echo(loaded.generator.plan_of(request, full=full, as_json=as_json, picture=memory_picture))
+            return
+        if profile:
+            result = _with_texts(loaded, loaded.generator.profiled(request), stops)
             assert result.profile is not None
             typer.echo(f"{result.profile}\n{_drawn(result.profile)}", err=True)
         else:
-            request |= {"stop": stop or (), "stop_ids": stop_token_id or (), "ignore_eos": ignore_eos}
-            is_streamed = (sys.stdout.isatty() if stream is None else stream) and not as_json and jsonl is None
-            if is_streamed and len(texts) * num_samples == 1:
-                pieces = loaded.generate(ids, max_new_tokens, stream=True, **request)
+            pieces = loaded.start(request, [stops] * len(lines))
+            if (sys.stdout.isatty() if stream is None else stream) and not as_json and len(request.rows) == 1:
                 for piece in pieces:
                     typer.echo(piece.text, nl=False)
                     sys.stdout.flush()
                 typer.echo()
-                result = pieces.generation
-                _told(result, load_seconds, verbose)
+                _told(pieces.generation, load_seconds, verbose)
                 return
-            if jsonl is not None and not as_json:
-                from tempo_core.runs.stop import StopRequest
-
-                command.enter_context(StopRequest(lambda text: None).listening())  # a signal ends it as Ctrl-C does
-                made = batches(lines, ids, max_new_tokens, sampling, num_samples)
-                for finished, cost in completions(loaded, made, request):
-                    for number, completion in finished:
-                        typer.echo(json.dumps(completion_report(lines[number], completion)))
-                    if cost is not None:
-                        _told(cost, load_seconds, verbose)
-                return
-            result = loaded.generate(ids, max_new_tokens, **request)
-        if jsonl is not None and not as_json:
+            result = pieces.finished()
+        if as_json:
+            typer.echo(json.dumps(_report(loaded, lines, result, load_seconds)))
+        elif jsonl is not None:
             for completion in result.completions:
-                typer.echo(json.dumps(completion_report(lines[completion.prompt], completion)))
-        elif as_json:
-            typer.echo(json.dumps(_report(str(loaded.directory), lines, result, load_seconds)))
+                typer.echo(json.dumps(completion_report(lines[completion.prompt], completion, loaded.tokenizer)))
         else:
             typer.echo("\n\n".join(completion.text or "" for completion in result.completions))
         _told(result, load_seconds, verbose)
+
+
+class _Refusals:
+    """What becomes of lines that are no prompts: each is named, and the rest goes on. Where all prompts are one batch, the first is raised."""
+
+    def __init__(self, is_raised: bool):
+        self._is_raised, self._count = is_raised, 0
+
+    def __call__(self, error: LlmError) -> None:
+        if self._is_raised:
+            raise error
+        self._count += 1
+        typer.echo(f"error: {error}", err=True)
+
+    def end(self) -> None:
+        """Leave with the exit code 1 if there was one."""
+        if self._count:
+            raise typer.Exit(1)
 
 
 def _check_companions(flags: dict[str, bool], needed: dict[str, bool]) -> None:
@@ -390,20 +468,12 @@ def _drawn(profile: Profile) -> str:
     return f"the flame picture is {PROFILE}"
 
 
-def _encode(model: Model, texts: list[str], raw: bool, system_prompt: str | None, special: bool) -> list[list[int]]:
-    """Token ids of the prompts, through the model's chat template. If it has none, a note says so."""
-    if not raw and model.tokenizer.template is None:
-        typer.echo("note: this model has no chat template; prompts are given as they are (--raw)", err=True)
-        raw = True
-    return [model.tokenizer.encode(text, raw=raw, system_prompt=system_prompt, special=special) for text in texts]
-
-
-def _report(model: str, lines: list[Line], result: Generation, load_seconds: float) -> JsonObject:
+def _report(model: Model, lines: Sequence[Line], result: Generation, load_seconds: float) -> JsonObject:
     """The object of --json. If there is one completion, its `token_ids` and `text` are at the top level too."""
-    reports = [completion_report(lines[completion.prompt], completion) for completion in result.completions]
+    reports = [completion_report(lines[each.prompt], each, model.tokenizer) for each in result.completions]
     only_completion = {key: reports[0][key] for key in ("token_ids", "text")} if len(reports) == 1 else {}
     return {
-        "model": model,
+        "model": str(model.directory),
         **only_completion,
         "completions": reports,
         "positions": result.length,
@@ -412,6 +482,7 @@ def _report(model: str, lines: list[Line], result: Generation, load_seconds: flo
         "loads": result.loads,
         "timings": {
             "load_seconds": load_seconds,
+            "prepare_seconds": result.prepare_seconds,
             "compile_seconds": result.compile_seconds,
             "run_seconds": result.run_seconds,
         },
@@ -425,10 +496,12 @@ def _told(result: Generation, load_seconds: float, verbose: bool) -> None:
 
 def _timings(result: Generation, load_seconds: float) -> str:
     tokens = sum(len(completion.token_ids) for completion in result.completions)
-    kept = f", {result.loads} more came from the cache" if result.loads else ""
+    compiled = f"compiled {result.compiles} programs" if result.compiles or not result.loads else ""
+    kept = f"loaded {result.loads} programs from the cache" if result.loads else ""
     first = "" if result.first_token_seconds is None else f"first token after {result.first_token_seconds:.3f} s; "
     return (
-        f"loaded in {load_seconds:.2f} s; compiled {result.compiles} programs in {result.compile_seconds:.2f} s{kept}; {first}"
+        f"loaded the model in {load_seconds:.2f} s; prepared its program in {result.prepare_seconds:.2f} s; "
+        f"{' and '.join(filter(None, (compiled, kept)))} in {result.compile_seconds:.2f} s; {first}"
         f"{tokens} tokens in {result.run_seconds:.2f} s ({tokens / max(result.run_seconds, 1e-9):.1f} tokens/s); "
         f"{result.length} positions of {result.capacity}; peak memory {_peak_memory()}"
     )
@@ -448,14 +521,14 @@ def _peak_memory() -> str:
 
 @app.command()
 def chat(
-    model: ModelName = "",
+    model: ModelName = None,
     system_prompt: SystemPrompt = None,
     max_new_tokens: MaxNewTokens = 1024,
-    temperature: Temperature = 0.7,
-    top_k: TopK = 0,
-    top_p: TopP = 1.0,
-    min_p: MinP = 0.0,
-    repetition_penalty: RepetitionPenalty = 1.0,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: RepetitionPenalty = None,
     frequency_penalty: FrequencyPenalty = 0.0,
     presence_penalty: PresencePenalty = 0.0,
     logit_bias: LogitBias = None,
@@ -471,77 +544,43 @@ def chat(
     config: ConfigFile = None,
     verbose: Verbose = False,
 ) -> None:
-    """Talk with a model, turn by turn. /clear begins a new conversation; /exit or the end of input ends the program."""
+    """Talk with a model, turn by turn. /help lists the commands; /exit or the end of input ends the program. Ctrl-C stops an answer."""
     with _errors() as command:
         if max_new_tokens < 1:
             raise RequestError(
                 f"max_new_tokens is {max_new_tokens}; it must be a whole number of at least 1", hint="--max-new-tokens 1024"
             )
-        sampling = _sampling(
-            temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, logit_bias
-        )
-        loaded = _load(command, model, dtype, attention, cache, no_cache, device, devices, memory_limit)
+        choice = _Choice(
+            {"temperature": 0.7}, logit_bias, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+            repetition_penalty=repetition_penalty, frequency_penalty=frequency_penalty, presence_penalty=presence_penalty,
+        )  # fmt: skip
+        directory = _located(model)
+        sampling, started = choice.of(directory), time.perf_counter()
+        loaded = _load(command, directory, dtype, attention, cache, no_cache, device, devices, memory_limit)
+        if verbose:
+            typer.echo(f"loaded the model in {time.perf_counter() - started:.2f} s", err=True)
+        from tempo_llm.talk import Talk
 
-        def begin() -> Any:
-            return loaded.chat(system_prompt, sampling=sampling, seed=seed, max_context=max_context)
-
-        talk, is_terminal = begin(), sys.stdin.isatty()
-        while True:
-            try:
-                line = _line("> " if is_terminal else "")
-            except RequestError as error:  # ends no conversation
-                typer.echo(f"error: {error}", err=True)
-                continue
-            if line is None or line.strip() == "/exit":
-                return
-            if line.strip() == "/clear":
-                talk = begin()
-                continue
-            if not line.strip():
-                continue
-            started, length = time.perf_counter(), 0
-            try:
-                for piece in talk.say(line, max_new_tokens):
-                    typer.echo(piece, nl=False)
-                    sys.stdout.flush()
-                    length += len(piece)
-            except RequestError as error:
-                typer.echo(f"error: {error}", err=True)
-            except KeyboardInterrupt:  # ends the reply, not the conversation
-                typer.echo("\n(interrupted)", err=True)
-            typer.echo()
-            if verbose:
-                seconds = time.perf_counter() - started
-                typer.echo(f"{length} characters in {seconds:.2f} s; the run began anew {talk.restarts} times", err=True)
-
-
-def _line(prompt: str) -> str | None:
-    """A line of standard input; None at its end. Raises RequestError if it is not UTF-8."""
-    typer.echo(prompt, nl=False)
-    sys.stdout.flush()
-    line = sys.stdin.buffer.readline()
-    try:
-        return line.decode("utf-8").rstrip("\r\n") if line else None
-    except UnicodeDecodeError as error:
-        raise RequestError(f"a message is not UTF-8 text: {error}") from None
+        Talk(
+            lambda: loaded.chat(system_prompt, sampling=sampling, seed=seed, max_context=max_context), max_new_tokens, verbose
+        ).run()
 
 
 # -- info, plan, bench --------------------------------------------------------------------------------------------------
 
 
 @app.command()
-def info(model: ModelName = "", as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+def info(
+    model: ModelName = None, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
+) -> None:
     """Print what a model directory holds: sizes, parameters, end tokens, attention, tokenizer. Its weights are not read."""
     with _errors():
-        if not model:
-            raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")
         from tempo_llm.attention import Attention
         from tempo_llm.checkpoint import count_parameters
         from tempo_llm.config import LlamaConfig
-        from tempo_llm.hub import locate
         from tempo_llm.tokenizer import Tokenizer
 
-        directory = locate(model)
+        directory = _located(model)
         config = LlamaConfig.from_directory(directory)
         tokenizer = Tokenizer.if_there(directory)
         parameters, bytes_in_files = count_parameters(directory)
@@ -581,7 +620,7 @@ def _shown(value: object) -> str:
 
 @app.command()
 def plan(
-    model: ModelName = "",
+    model: ModelName = None,
     prompt_tokens: Annotated[int, typer.Option(help="The length of the prompts.")] = 128,
     rows: Annotated[int, typer.Option(help="How many prompts.")] = 1,
     max_new_tokens: MaxNewTokens = 128,
@@ -600,7 +639,7 @@ def plan(
     with _errors() as command:
         if prompt_tokens < 1 or rows < 1:
             raise RequestError("a plan needs at least one prompt of at least one token", hint="--rows 1 --prompt-tokens 128")
-        loaded = _load(command, model, dtype, attention, cache, no_cache, memory_limit=memory_limit)
+        loaded = _load(command, _located(model), dtype, attention, cache, no_cache, memory_limit=memory_limit)
         from tempo_llm.bench import random_prompts
 
         prompts = random_prompts(loaded.config, rows, prompt_tokens)
@@ -609,7 +648,7 @@ def plan(
 
 @app.command()
 def bench(
-    model: ModelName = "",
+    model: ModelName = None,
     prompt_tokens: Annotated[int, typer.Option(help="The length of the prompts.")] = 128,
     rows: Annotated[int, typer.Option(help="How many prompts.")] = 1,
     max_new_tokens: MaxNewTokens = 128,
@@ -628,7 +667,7 @@ def bench(
     with _errors() as command:
         if prompt_tokens < 1 or rows < 1 or repeats < 1:
             raise RequestError("a measurement needs at least one run of one prompt of one token", hint="--repeats 3 --rows 1")
-        loaded = _load(command, model, dtype, attention, cache, no_cache, device, devices, memory_limit)
+        loaded = _load(command, _located(model), dtype, attention, cache, no_cache, device, devices, memory_limit)
         from tempo_llm.bench import measure
 
         figures = measure(loaded.generator, rows, prompt_tokens, max_new_tokens, repeats, max_context)

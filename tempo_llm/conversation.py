@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -54,12 +55,18 @@ class Conversation:
         self._tokens: list[int] = []  # those that the run has reached
         self._given: dict[int, int] = {}  # by position
         self._asked = -1  # the last position for which the program has asked
+        self._prepare_seconds = 0.0
         self._turn, self._whole_turn = 0, 0  # the newest one, and the newest one whose reply came to its end
 
     @property
     def compiles(self) -> int:
         """The number of XLA programs compiled so far for its programs, which conversations with the same model share."""
         return sum(program.compiles for program in self._used.values())
+
+    @property
+    def setup_seconds(self) -> float:
+        """The seconds so far that went into programs and not into replies: passes, XLA's compilation, and programs from the cache on disk."""
+        return self._prepare_seconds + sum(program.compile_seconds for program in self._used.values())
 
     def say(self, text: str, max_new_tokens: int = 1024) -> Iterator[str]:
         """The reply to a message, piece by piece; after its last piece it is in `messages`. Raises RequestError if it does not fit."""
@@ -74,7 +81,7 @@ class Conversation:
         if len(tokens) + 1 > self._most:
             raise RequestError(
                 f"the conversation has {len(tokens)} tokens, which fill the context of {self._most}",
-                hint="begin another one: /clear",
+                hint="begin another one: /reset",
             )
         self._turn += 1
         turn = self._turn
@@ -112,7 +119,9 @@ class Conversation:
     # -- the run ------------------------------------------------------------------------------------------------------
 
     def _advance(self, count: int) -> None:
-        self._run.advance("t", count)
+        run, self._run = self._run, None  # a run that is interrupted here does not go on
+        run.advance("t", count)
+        self._run = run
         text = np.asarray(self._run.results["text"])[:, 0]
         reached = len(text) if text.all() else int(np.argmin(text != 0))
         self._tokens = (text[:reached] - 1).tolist()
@@ -138,11 +147,14 @@ class Conversation:
         """Another run, with the whole conversation as its prompt."""
         features, generator = self._features, self._generator
         self._capacity = generator.capacity_for(last)
-        self._given, self._asked, self._tokens = {}, -1, []
+        self._run, self._given, self._asked, self._tokens = None, {}, -1, []
         self.restarts += 1
         at_once = generator.prompt_capacity(len(tokens), self._capacity)
+        begun = time.perf_counter()
         decoder, program = generator.conversation(features, self._capacity, at_once)
-        self._used[self._capacity, at_once] = program
+        if (self._capacity, at_once) not in self._used:
+            self._used[self._capacity, at_once] = program
+            self._prepare_seconds += time.perf_counter() - begun - program.compile_seconds
         ends = np.zeros(generator.config.vocab_size, bool)
         ends[list(self._ends)] = True
         draws = uniform_draws(self._seed, (), 0, self._capacity)[:, None] if features.is_sampled else np.zeros((0, 1), np.float32)

@@ -10,11 +10,11 @@ import typer
 from tempo_llm import completion
 
 ModelName = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--model",
         "-m",
-        help="A checkpoint directory, a name under checkpoints/, or a repository of Hugging Face.",
+        help="A checkpoint directory, a name under checkpoints/, or a repository of Hugging Face. Without it: tiny-llama, which comes with this package.",
         autocompletion=completion.models,
     ),
 ]
@@ -27,12 +27,21 @@ AttentionFlag = Annotated[
     ),
 ]
 MaxContext = Annotated[int | None, typer.Option(help="The most tokens of prompt and new text together.")]
-MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", "--max-tokens", "-n", help="Tokens to generate.")]
-Temperature = Annotated[float, typer.Option(help="0: always take the most likely token. Above 0: draw tokens at random.")]
-TopK = Annotated[int, typer.Option(help="Draw from the K most likely tokens (0: from all).")]
-TopP = Annotated[float, typer.Option(help="Draw from the most likely tokens whose probabilities add up to this.")]
-MinP = Annotated[float, typer.Option(help="Draw from tokens with at least this share of the largest probability.")]
-RepetitionPenalty = Annotated[float, typer.Option(help="Above 1: make tokens that are already in the text less likely.")]
+MaxNewTokens = Annotated[
+    int, typer.Option("--max-new-tokens", "--max-tokens", "-n", help="The most tokens to generate; fewer where the context ends.")
+]
+# How tokens are chosen. Without a flag, the model's own setting counts: what `generation_config.json` says.
+Temperature = Annotated[
+    float | None,
+    typer.Option(
+        help="0: always take the most likely token. Above 0: draw tokens at random.",
+        show_default="the model's own, else 0; in a chat 0.7",
+    ),
+]
+TopK = Annotated[int | None, typer.Option(help="Draw from the K most likely tokens (0: from all).")]
+TopP = Annotated[float | None, typer.Option(help="Draw from the most likely tokens whose probabilities add up to this.")]
+MinP = Annotated[float | None, typer.Option(help="Draw from tokens with at least this share of the largest probability.")]
+RepetitionPenalty = Annotated[float | None, typer.Option(help="Above 1: make tokens that are already in the text less likely.")]
 FrequencyPenalty = Annotated[float, typer.Option(help="Lower the logit of a token by this for each time that it is in the text.")]
 PresencePenalty = Annotated[float, typer.Option(help="Lower the logit of a token by this if it is in the text.")]
 LogitBias = Annotated[

@@ -59,7 +59,8 @@ class Generation:
     """The result of one call: completions in the order of the prompts, the samples of a prompt one after the other; and the cost.
 
     `length` is the number of positions computed for each prompt; `compiles` is the number of XLA programs compiled in this call, and
-    `loads` of those that came from the cache on disk instead. `capacity` is the number of positions of the program.
+    `loads` of those that came from the cache on disk instead: both take `compile_seconds`. Before that, `prepare_seconds` went into the
+    program itself: Tempo's passes, and the weights bound to it. `capacity` is the number of positions of the program.
     `first_token_seconds` is the time from the start of the run to the first new token, without compiling. It is there if tokens were asked
     for as they come. `profile` is there if it was asked for; `run_seconds` are then those of the profiled run.
     """
@@ -73,6 +74,7 @@ class Generation:
     capacity: int = 0
     first_token_seconds: float | None = None
     profile: tp.Profile | None = None
+    prepare_seconds: float = 0.0
 
     @property
     def text(self) -> str:
@@ -85,13 +87,14 @@ class Request:
     """What to generate: each prompt of token ids is continued `samples` times, by up to `max_new_tokens` tokens.
 
     The text ends after the first of `stop_ids`. `max_context` limits prompt and text together, below the model's own limit. With `logprobs`,
-    the logarithms of the probabilities of that many of the most likely tokens are reported too.
+    the logarithms of the probabilities of that many of the most likely tokens are reported too. `max_new_tokens` and `seed` are one number,
+    or one for each prompt.
     """
 
     prompts: Sequence[Sequence[int]]
-    max_new_tokens: int = 128
+    max_new_tokens: int | Sequence[int] = 128
     sampling: Sampling = field(default_factory=Sampling)
-    seed: int = 0
+    seed: int | Sequence[int] = 0
     stop_ids: Iterable[int] = ()
     max_context: int | None = None
     samples: int = 1
@@ -107,21 +110,35 @@ class Request:
         """The number of tokens of the shortest prompt."""
         return min(map(len, self.prompts))
 
+    @property
+    def new_tokens(self) -> Sequence[int]:
+        """`max_new_tokens` of each prompt."""
+        return self._of_each(self.max_new_tokens)
+
+    @property
+    def seeds(self) -> Sequence[int]:
+        """`seed` of each prompt."""
+        return self._of_each(self.seed)
+
+    def _of_each(self, number: int | Sequence[int]) -> Sequence[int]:
+        return number if isinstance(number, Sequence) else [number] * len(self.prompts)
+
     def check_settings(self, config: LlamaConfig) -> None:
         """Raise RequestError for settings that no prompt can be served with."""
         if not isinstance(self.sampling, Sampling):
             raise RequestError(
                 f"sampling is {shown(self.sampling)}; it must be a Sampling", hint="sampling=tempo_llm.Sampling(0.8, top_k=10)"
             )
-        for name, value, least, most in (
-            ("max_new_tokens", self.max_new_tokens, 1, None),
+        limits: list[tuple[str, Any, int | None, int | None]] = [
+            *(("max_new_tokens", value, 1, None) for value in _listed(self.max_new_tokens)),
+            *(("seed", value, None, None) for value in _listed(self.seed)),
             ("samples", self.samples, 1, 4096),
             ("logprobs", self.logprobs, 0, min(config.vocab_size, MOST_LOGPROBS)),
-            ("seed", self.seed, None, None),
-        ):
+        ]
+        for name, value, least, most in limits:
             if not _is_whole(value) or (least is not None and value < least) or (most is not None and value > most):
-                limits = "" if least is None else f" of at least {least}" + ("" if most is None else f" and at most {most}")
-                raise RequestError(f"{name} is {shown(value)}; it must be a whole number{limits}")
+                words = "" if least is None else f" of at least {least}" + ("" if most is None else f" and at most {most}")
+                raise RequestError(f"{name} is {shown(value)}; it must be a whole number{words}")
 
     def needed(self, config: LlamaConfig) -> int:
         """The number of positions of the longest row. Raises RequestError for a request that cannot be served."""
@@ -143,13 +160,15 @@ class Request:
         limit: Any = most if self.max_context is None else self.max_context
         if not _is_whole(limit) or not 1 <= limit <= most:
             raise RequestError(f"max_context is {self.max_context}; this model takes 1 to {most} tokens")
-        longest = max(map(len, self.prompts))
-        if longest + self.max_new_tokens > limit:
+        needed, length, count = max(
+            (len(prompt) + count, len(prompt), count) for prompt, count in zip(self.prompts, self.new_tokens, strict=True)
+        )
+        if needed > limit:
             raise RequestError(
-                f"a prompt of {longest} tokens and {self.max_new_tokens} new ones do not fit the context of {limit} tokens",
+                f"a prompt of {length} tokens and {count} new ones do not fit the context of {limit} tokens",
                 hint="shorten the prompt, or ask for fewer new tokens: --max-new-tokens 16",
             )
-        return longest + self.max_new_tokens
+        return needed
 
 
 def check_tokens(tokens: Iterable[int], what: str, config: LlamaConfig) -> list[int]:
@@ -171,6 +190,10 @@ def check_tokens(tokens: Iterable[int], what: str, config: LlamaConfig) -> list[
 
 
 _EXAMPLES: Mapping[str, str] = {"stop_ids": "stop_ids=[2]", "ids": "logits([1, 2, 3])"}  # of tokens, by the name of the argument
+
+
+def _listed(number: object) -> Sequence[object]:
+    return number if isinstance(number, (list, tuple)) else [number]
 
 
 def _is_whole(number: object) -> bool:
@@ -252,7 +275,7 @@ class Generator:
         ends = tuple(check_tokens(stop_ids, "stop_ids", self.config))
         request = Request(prompts, max_new_tokens, chosen, seed, ends, max_context, samples, logprobs)
         if profile:
-            return self._profiled(request)
+            return self.profiled(request)
         decoding = self.start(request)
         decoding.finish()
         return decoding.generation()
@@ -261,7 +284,8 @@ class Generator:
         """A run that goes on chunk by chunk. Raises RequestError for a request that cannot be served."""
         return Decoding(self, request)
 
-    def _profiled(self, request: Request) -> Generation:
+    def profiled(self, request: Request) -> Generation:
+        """The whole of a request, in one profiled launch."""
         needed = request.needed(self.config)
         features = request.sampling.features(request.logprobs)
         program, capacity = self.program(len(request.rows), needed, features, request.shortest)
@@ -304,8 +328,12 @@ class Generator:
         """
         chosen = chosen_sampling(sampling, temperature)
         request = Request(prompts, max_new_tokens, chosen, 0, (), max_context, samples, logprobs)
-        needed = request.needed(self.config)
-        program, _ = self.program(len(request.rows), needed, chosen.features(logprobs), request.shortest, bind=False)
+        return self.plan_of(request, full=full, as_json=as_json, picture=picture)
+
+    def plan_of(self, request: Request, *, full: bool = False, as_json: bool = False, picture: Path | None = None) -> str:
+        """The plan of a request."""
+        needed, features = request.needed(self.config), request.sampling.features(request.logprobs)
+        program, _ = self.program(len(request.rows), needed, features, request.shortest, bind=False)
         made = program.plan()
         if picture is not None:
             made.draw(picture)
@@ -440,13 +468,13 @@ class Generator:
         start = np.asarray([len(row) for row in rows], np.int32)
         draws = np.zeros((0, len(rows)), np.float32)
         if features.is_sampled:
-            prompts = [(request.prompts[prompt], sample) for prompt, sample in request.rows]
-            draws = np.stack([uniform_draws(request.seed, ids, sample, needed) for ids, sample in prompts], 1)
+            each = [(request.seeds[prompt], request.prompts[prompt], sample) for prompt, sample in request.rows]
+            draws = np.stack([uniform_draws(seed, ids, sample, needed) for seed, ids, sample in each], 1)
         return {
             "prompt": np.asarray([row[:shortest] for row in rows], np.int32).T,
             "given": given,
             "start": start,
-            "limit": start + np.int32(request.max_new_tokens),
+            "limit": start + np.asarray([request.new_tokens[prompt] for prompt, _ in request.rows], np.int32),
             "ends": ends,
             **request.sampling.inputs(features, rows, draws, self.config.vocab_size),
         }
@@ -472,6 +500,7 @@ class Rows:
         self._rows = request.rows
         self._prompts = [tuple(int(token) for token in request.prompts[prompt]) for prompt, _ in self._rows]
         self._stops = frozenset(request.stop_ids)
+        self._most = [request.new_tokens[prompt] for prompt, _ in self._rows]
         self._needed = needed
         self.tokens: list[list[int]] = [[] for _ in self._rows]
         self.logprobs: list[list[TokenLogprobs]] = [[] for _ in self._rows]
@@ -492,7 +521,7 @@ class Rows:
             if self.reasons[row] is not None:
                 continue
             first = len(prompt) + len(self.tokens[row])
-            last = min(self.reached, len(prompt) + self.request.max_new_tokens)
+            last = min(self.reached, len(prompt) + self._most[row])
             for position in range(first, last):
                 token = int(text[position, row]) - 1
                 if token == NOT_FINITE:
@@ -506,7 +535,7 @@ class Rows:
                 if token in self._stops:
                     self.reasons[row] = "stop"
                     break
-            if self.reasons[row] is None and len(self.tokens[row]) == self.request.max_new_tokens:
+            if self.reasons[row] is None and len(self.tokens[row]) == self._most[row]:
                 self.reasons[row] = "length"
             new = self.tokens[row][first - len(prompt) :]
             if new:
@@ -545,13 +574,15 @@ class Decoding:
         needed = request.needed(generator.config)
         features = request.sampling.features(request.logprobs)
         self.rows = Rows(generator, request, needed)
-        self._generator, self._before, started = generator, generator.costs, time.perf_counter()
+        self._generator, self._before, started = generator, generator.costs, time.perf_counter()  # `started`: before the passes
         program, self.capacity = generator.program(len(request.rows), needed, features, request.shortest)
         self._shortest = request.shortest
         self._run = program.start(
             generator.inputs(request, needed, features), by="t", bounds={generator.length(features): needed}
         )
-        self._started, self._first_token_seconds = started, 0.0
+        self._started, self._first_token_seconds = time.perf_counter(), 0.0
+        self._seconds_before = self._compile_seconds
+        self._prepare_seconds = self._started - started - self._seconds_before
         self._is_streamed = False
 
     def stop(self, row: int, length: int) -> None:
@@ -570,7 +601,7 @@ class Decoding:
             self._run.advance("t", chunk or self._shortest + 1)
             pieces = self.rows.take(self._run.results)
             if pieces and not self._first_token_seconds:
-                self._first_token_seconds = time.perf_counter() - self._started - self._compile_seconds
+                self._first_token_seconds = self._run_seconds
             yield from pieces
             if self._run.done:
                 break
@@ -585,17 +616,21 @@ class Decoding:
     def generation(self) -> Generation:
         """What came of the run so far."""
         before, after = self._before, self._generator.costs
-        compile_seconds = after[1] - before[1]
         return Generation(
             self.rows.completions(),
             self.rows.reached,
             after[0] - before[0],
-            compile_seconds,
-            time.perf_counter() - self._started - compile_seconds,
+            self._compile_seconds,
+            self._run_seconds,
             after[2] - before[2],
             self.capacity,
             self._first_token_seconds if self._is_streamed else None,
+            prepare_seconds=self._prepare_seconds,
         )
+
+    @property
+    def _run_seconds(self) -> float:
+        return time.perf_counter() - self._started - (self._compile_seconds - self._seconds_before)
 
     @property
     def _compile_seconds(self) -> float:

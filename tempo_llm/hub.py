@@ -11,6 +11,7 @@ from pathlib import Path
 from tempo_llm.errors import RequestError, shown
 
 CHECKPOINTS = Path("checkpoints")
+IN_THE_BOX = "tiny-llama"  # the model that comes with this package
 REPOSITORIES: Mapping[str, str] = {  # short names
     "llama-2-7b": "meta-llama/Llama-2-7b-hf",
     "llama-3-8b": "meta-llama/Meta-Llama-3-8B",

@@ -1,26 +1,29 @@
-"""The prompts of a command; those that are lines of JSON have ids and settings of their own. Their completions in the order of the lines."""
+"""The prompts of a command. Those that are lines of JSON have ids and settings of their own, and may be wrong one by one."""
 
 from __future__ import annotations
 
 import difflib
 import json
+import os
+import queue
+import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from tempo_llm.errors import RequestError, shown
-from tempo_llm.files import UTF_8, read_bounded, read_prompt
+from tempo_llm.files import MOST, UTF_8, read_bounded, read_prompt
 from tempo_llm.json_files import DoubledKeyError, parse_json
 
 if TYPE_CHECKING:
-    from tempo_llm.generate import Completion, Generation
-    from tempo_llm.model import Model, Stream
-    from tempo_llm.sampling import Sampling
+    from tempo_llm.generate import Completion
+    from tempo_llm.tokenizer import Tokenizer
 
-MOST_ROWS = 32  # completions of a batch: what a batch has finished is out, whatever happens to the next one
-KEYS = ("prompt", "id", "max_tokens", "max_new_tokens", "temperature")
+KEYS = ("prompt", "id", "max_tokens", "max_new_tokens", "temperature", "seed", "stop")
+PATIENCE = 0.05  # seconds to wait for another line of a pipe, so that lines that come together are answered together
 
 STDIN = "-"
 NO_ID = object()  # of a line without the key: null is an id
@@ -35,37 +38,41 @@ class Line:
     max_new_tokens: int | None = None
     temperature: float | None = None
     where: str = ""
+    seed: int | None = None
+    stop: tuple[str, ...] | None = None
 
     @property
     def has_settings(self) -> bool:
-        return self.max_new_tokens is not None or self.temperature is not None
+        return any(setting is not None for setting in (self.max_new_tokens, self.temperature, self.seed, self.stop))
 
 
-def read_lines(source: str, prompts: Sequence[str], files: Sequence[str], jsonl: str | None) -> list[Line]:
-    """The prompts of a command in the order --prompt, --file, `-`, --jsonl. Each file is one prompt, and so is standard input.
+def read_prompts(source: str, prompts: Sequence[str], files: Sequence[str], jsonl: str | None) -> list[Line]:
+    """The prompts of a command in the order argument, --prompt, --file, `-`. Each file is one prompt, and so is standard input.
 
-    `source` is the command's argument: `-`, or empty. Raises RequestError.
+    `source` is the command's argument: a prompt, `-`, or empty. `jsonl` is the file of further ones. Raises RequestError.
     """
-    if source not in ("", STDIN):
-        raise RequestError(f"unexpected argument {source!r}", hint="give the prompt with --prompt TEXT, --file PATH or `-`")
-    names = [*files, *([source] if source else [])]
+    names = [*files, *([source] if source == STDIN else [])]
     if [*names, jsonl].count(STDIN) > 1:
         raise RequestError("standard input is named twice, but it can be read only once", hint="leave one `-` out")
-    lines = [Line(text) for text in prompts]
+    lines = [Line(text) for text in (*([source] if source not in ("", STDIN) else []), *prompts)]
     lines += [Line(_without_newline(_read(name))) for name in names]
-    if jsonl is not None:
-        for number, line in enumerate(_read(jsonl).split("\n"), 1):  # a text may hold other ends of lines, such as U+2028
-            if line.strip():
-                lines.append(parse_line(line, f"line {number} of {jsonl}"))
-    if not lines:
-        raise RequestError("there is no prompt", hint="give one with --prompt TEXT, --file PATH, or `-` for standard input")
-    for each in lines:
-        try:
-            each.prompt.encode("utf-8")
-        except UnicodeEncodeError:
-            what = f"the prompt of {each.where}" if each.where else "a prompt"
-            raise RequestError(f"{what} is not UTF-8 text", hint="write it into a UTF-8 file: --file PATH") from None
+    if not lines and jsonl is None:
+        raise RequestError(
+            "there is no prompt",
+            hint='give one: tempo-llm generate "text", --prompt TEXT, --file PATH, or `-` for standard input',
+        )
+    for line in lines:
+        check_text(line)
     return lines
+
+
+def check_text(line: Line) -> None:
+    """Raises RequestError for a prompt that is not text."""
+    try:
+        line.prompt.encode("utf-8")
+    except UnicodeEncodeError:
+        what = f"the prompt of {line.where}" if line.where else "a prompt"
+        raise RequestError(f"{what} is not UTF-8 text", hint="write it into a UTF-8 file: --file PATH") from None
 
 
 def _without_newline(text: str) -> str:
@@ -77,7 +84,103 @@ def _read(name: str) -> str:
     try:
         return read_bounded(sys.stdin.buffer, "standard input").decode(UTF_8) if name == STDIN else read_prompt(Path(name))
     except (OSError, ValueError) as error:
-        raise RequestError(f"cannot read the prompt in {name}: {error}", hint="prompts are UTF-8 text") from None
+        raise _unreadable(name, error) from None
+
+
+def _unreadable(name: str, error: Exception) -> RequestError:
+    return RequestError(f"cannot read the prompt in {name}: {error}", hint="prompts are UTF-8 text")
+
+
+# -- lines of JSON ----------------------------------------------------------------------------------------------------
+
+
+class Lines:
+    """The prompts of a command one by one, as they come: `first`, then the lines of a file of JSON, or of standard input.
+
+    `take` gives a prompt, or the RequestError of a line that is not one, which names it. Raises RequestError for a file that cannot be read.
+    """
+
+    def __init__(self, first: Sequence[Line], jsonl: str):
+        self._first, self._name = list(first), jsonl
+        self._texts: Iterator[bytes | Exception] | None = None
+        self._queue: queue.Queue[bytes | Exception | None] = queue.Queue(2**10)
+        self._number, self.has_ended = 0, False
+        if jsonl != STDIN:
+            self._texts = iter(_read_bytes(jsonl).split(b"\n"))
+        elif not _comes_slowly(sys.stdin.buffer):
+            self._texts = iter(_each(sys.stdin.buffer))
+        else:
+            threading.Thread(target=self._feed, args=(sys.stdin.buffer,), daemon=True).start()
+
+    def take(self, can_wait: bool = True) -> Line | RequestError | None:
+        """The next prompt; None at the end, or where `can_wait` is off and none comes at once."""
+        if self._first:
+            return self._first.pop(0)
+        while not self.has_ended:
+            try:
+                text = self._next(None if can_wait else PATIENCE)
+            except queue.Empty:
+                return None
+            if text is None:
+                self.has_ended = True
+            elif isinstance(text, Exception):
+                self.has_ended = True
+                return _unreadable(self._name, text)
+            else:
+                self._number += 1
+                if text.strip(b" \t\r\n\xef\xbb\xbf"):
+                    return self._parsed(text)
+        return None
+
+    def _parsed(self, text: bytes) -> Line | RequestError:
+        where = f"line {self._number} of {self._name}"
+        try:
+            line = parse_line(text.decode(UTF_8 if self._number == 1 else "utf-8"), where)
+            check_text(line)
+        except UnicodeDecodeError as error:
+            return RequestError(f"{where} is not UTF-8 text: {error}")
+        except RequestError as error:
+            return error
+        return line
+
+    def _next(self, seconds: float | None) -> bytes | Exception | None:
+        return self._queue.get(timeout=seconds) if self._texts is None else next(self._texts, None)
+
+    def _feed(self, file: IO[bytes]) -> None:
+        for text in _each(file):
+            self._queue.put(text)
+        self._queue.put(None)
+
+
+def _read_bytes(name: str) -> bytes:
+    try:
+        path = Path(name)
+        if path.is_fifo():
+            return read_prompt(path).encode()
+        with open(path, "rb") as file:
+            return read_bounded(file, name)
+    except (OSError, ValueError) as error:
+        raise _unreadable(name, error) from None
+
+
+def _each(file: IO[bytes]) -> Iterator[bytes | Exception]:
+    """The lines of a file; at its end perhaps the reason why the rest cannot be read."""
+    try:
+        while text := file.readline(MOST):
+            yield text
+            if len(text) == MOST:
+                yield ValueError(f"a line has more than {MOST >> 20} MiB")
+                return
+    except (OSError, ValueError) as error:
+        yield error
+
+
+def _comes_slowly(file: IO[bytes]) -> bool:
+    """Whether a file is a pipe or a terminal, whose lines come when somebody writes them."""
+    try:
+        return not stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except (OSError, ValueError):  # it is no file of the system
+        return False
 
 
 def parse_line(text: str, where: str) -> Line:
@@ -101,9 +204,11 @@ def parse_line(text: str, where: str) -> Line:
     counts = [values[key] for key in ("max_tokens", "max_new_tokens") if values.get(key) is not None]
     if len(counts) == 2 and counts[0] != counts[1]:
         raise RequestError(f"{where} has both max_tokens and max_new_tokens", hint="leave one of them out")
-    count, temperature = counts[0] if counts else None, values.get("temperature")
+    count, temperature, seed = counts[0] if counts else None, values.get("temperature"), values.get("seed")
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
         raise RequestError(f"{where}: max_tokens is {shown(count)}; it must be a whole number of at least 1")
+    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+        raise RequestError(f"{where}: seed is {shown(seed)}; it must be a whole number")
     if temperature is not None:
         from tempo_llm.sampling import Sampling
 
@@ -111,6 +216,10 @@ def parse_line(text: str, where: str) -> Line:
             Sampling(temperature)
         except RequestError as error:
             raise RequestError(f"{where}: {error.message}") from None
+    stop = values.get("stop")
+    stops = None if stop is None else (stop,) if isinstance(stop, str) else stop
+    if stops is not None and not (isinstance(stops, (list, tuple)) and all(isinstance(each, str) and each for each in stops)):
+        raise RequestError(f"{where}: stop is {shown(stop)}; it must be a text that is not empty, or a list of such texts")
     number = values.get("id", NO_ID)
     try:
         json.dumps(None if number is NO_ID else number, allow_nan=False)
@@ -118,78 +227,15 @@ def parse_line(text: str, where: str) -> Line:
         raise RequestError(
             f"{where}: id is {shown(number)}; JSON has no number that is not finite", hint='write it as a string: {"id": "NaN"}'
         ) from None
-    return Line(values["prompt"], number, count, temperature, where)
+    return Line(values["prompt"], number, count, temperature, where, seed, None if stops is None else tuple(stops))
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Lines that follow one another and have equal settings. `first` is the number of the first one."""
-
-    first: int
-    where: Sequence[str]
-    ids: Sequence[Sequence[int]]
-    max_new_tokens: int
-    sampling: Sampling
+def named(line: Line, error: RequestError) -> RequestError:
+    """An error of a line, which names it."""
+    return RequestError(f"{line.where}: {error.message}", hint=error.hint) if line.where else error
 
 
-def batches(
-    lines: Sequence[Line], ids: Sequence[Sequence[int]], max_new_tokens: int, sampling: Sampling, samples: int
-) -> list[Batch]:
-    """The lines in batches of at most MOST_ROWS completions. What a line does not say is `max_new_tokens` and `sampling`."""
-    made: list[Batch] = []
-    for number, (line, tokens) in enumerate(zip(lines, ids, strict=True)):
-        count = max_new_tokens if line.max_new_tokens is None else line.max_new_tokens
-        chosen = sampling if line.temperature is None else replace(sampling, temperature=line.temperature)
-        last = made[-1] if made else None
-        fits = last is not None and (last.max_new_tokens, last.sampling) == (count, chosen)
-        if last is not None and fits and (len(last.ids) + 1) * samples <= MOST_ROWS:
-            made[-1] = replace(last, ids=[*last.ids, tokens], where=[*last.where, line.where])
-        else:
-            made.append(Batch(number, [line.where], [tokens], count, chosen))
-    return made
-
-
-def completions(
-    model: Model, made: Sequence[Batch], request: Mapping[str, Any]
-) -> Iterator[tuple[list[tuple[int, Completion]], Generation | None]]:
-    """What is finished, in the order of the lines, as it comes: the numbers of lines and their completions; at a batch's end, its cost too.
-
-    If it is interrupted, what is finished of the batch comes before the exception. Raises RequestError before anything runs.
-    """
-    from tempo_llm.generate import Request
-
-    limits = {key: request[key] for key in ("seed", "max_context", "samples", "logprobs")}
-    for batch in made:
-        Request(batch.ids, batch.max_new_tokens, batch.sampling, **limits).check_settings(model.config)
-        for where, ids in zip(batch.where, batch.ids, strict=True):
-            try:
-                Request([ids], batch.max_new_tokens, batch.sampling, **limits).needed(model.config)
-            except RequestError as error:
-                raise RequestError(f"{where}: {error.message}" if where else error.message, hint=error.hint) from None
-    for batch in made:
-        stream: Stream = model.generate(batch.ids, batch.max_new_tokens, **{**request, "sampling": batch.sampling}, stream=True)
-        finished: set[tuple[int, int]] = set()
-        rows = [(prompt, sample) for prompt in range(len(batch.ids)) for sample in range(request["samples"])]
-        out = 0
-        interruption: KeyboardInterrupt | None = None
-        try:
-            for piece in stream:
-                if piece.finish_reason is not None:
-                    finished.add((piece.prompt, piece.sample))
-                last = next((k for k in range(out, len(rows)) if rows[k] not in finished), len(rows))
-                if last > out:
-                    yield [(batch.first + each.prompt, each) for each in stream.generation.completions[out:last]], None
-                    out = last
-        except KeyboardInterrupt as error:
-            interruption = error
-        if interruption is not None:
-            rest = [each for each in stream.generation.completions[out:] if (each.prompt, each.sample) in finished]
-            yield [(batch.first + each.prompt, each) for each in rest], None
-            raise interruption
-        yield [(batch.first + each.prompt, each) for each in stream.generation.completions[out:]], stream.generation
-
-
-def completion_report(line: Line, completion: Completion) -> Mapping[str, object]:
+def completion_report(line: Line, completion: Completion, tokenizer: Tokenizer) -> Mapping[str, object]:
     """The JSON object of a completion: what its line says, and what came of it."""
     report: dict[str, Any] = {
         **({} if line.id is NO_ID else {"id": line.id}),
@@ -197,9 +243,16 @@ def completion_report(line: Line, completion: Completion) -> Mapping[str, object
         "sample": completion.sample,
         "prompt_token_ids": list(completion.prompt_ids),
         "token_ids": list(completion.token_ids),
+        "tokens": _texts(tokenizer, completion.token_ids),
         "text": completion.text,
         "finish_reason": completion.finish_reason,
     }
     if completion.logprobs is not None:
-        report["logprobs"] = [asdict(row) for row in completion.logprobs]
+        report["logprobs"] = [
+            {**asdict(row), "top_tokens": _texts(tokenizer, (token for token, _ in row.top))} for row in completion.logprobs
+        ]
     return report
+
+
+def _texts(tokenizer: Tokenizer, tokens: Iterable[int]) -> list[str]:
+    return [tokenizer.token_text(token) for token in tokens]

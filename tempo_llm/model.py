@@ -177,17 +177,23 @@ class Model:
         stops = stop_texts(stop)
         ids = self._prompts(prompts)
         chosen = chosen_sampling(sampling, temperature)
-        ends = {
-            *check_tokens(stop_ids, "stop_ids", self.config),
-            *(() if ignore_eos else (i for i in self.config.eos_ids if i < self.config.vocab_size)),
-        }
-        request = Request(ids, max_new_tokens, chosen, seed, tuple(sorted(ends)), max_context, samples, logprobs)
+        ends = self.end_ids(stop_ids, ignore_eos)
+        request = Request(ids, max_new_tokens, chosen, seed, ends, max_context, samples, logprobs)
+        streamed = self.start(request, [stops] * len(ids), chunk)
+        return streamed if stream else streamed.finished()
+
+    def end_ids(self, stop_ids: Iterable[int] = (), ignore_eos: bool = False) -> tuple[int, ...]:
+        """The tokens that end a text: `stop_ids`, and the model's end tokens unless `ignore_eos`."""
+        own = () if ignore_eos else (i for i in self.config.eos_ids if i < self.config.vocab_size)
+        return tuple(sorted({*check_tokens(stop_ids, "stop_ids", self.config), *own}))
+
+    def start(self, request: Request, stops: Sequence[Sequence[str]], chunk: int | None = None) -> Stream:
+        """The stream of a request, with the stop strings of each of its prompts. Raises RequestError."""
         if chunk is not None and (not isinstance(chunk, int) or isinstance(chunk, bool) or chunk < 1):
             raise RequestError(f"a chunk is {shown(chunk)} positions; it must be at least 1")
-        if stops and self._tokenizer is None:
+        if any(stops) and self._tokenizer is None:
             raise TokenizerError("stop strings need a tokenizer, and this model has none", hint="stop at token ids: stop_ids=[2]")
-        streamed = Stream(self.generator.start(request), self._tokenizer, stops, chunk)
-        return streamed if stream else streamed.finished()
+        return Stream(self.generator.start(request), self._tokenizer, stops, chunk)
 
     def chat(
         self,
@@ -227,10 +233,11 @@ class Model:
 class Stream(Iterator[Piece]):
     """Pieces of text as they come. After the last one, or any before, `generation` is what came so far."""
 
-    def __init__(self, decoding: Decoding, tokenizer: Tokenizer | None, stops: Sequence[str], chunk: int | None):
-        self._decoding, self._stops = decoding, stops
+    def __init__(self, decoding: Decoding, tokenizer: Tokenizer | None, stops: Sequence[Sequence[str]], chunk: int | None):
+        """`stops` are the stop strings of each prompt."""
+        self._decoding, self._has_stops = decoding, any(stops)
         rows = decoding.rows.request.rows
-        self._writers = {place: Writer(tokenizer, stops) for place in rows}
+        self._writers = {place: Writer(tokenizer, stops[place[0]]) for place in rows}
         self._row = {place: number for number, place in enumerate(rows)}
         self._pieces = decoding.pieces(chunk)
         self._lock = threading.Lock()
@@ -254,7 +261,7 @@ class Stream(Iterator[Piece]):
 
     def finished(self) -> Generation:
         """The whole: in one launch, unless there are stop strings to look for."""
-        if self._stops:
+        if self._has_stops:
             for _ in self:
                 pass
         else:

@@ -8,12 +8,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
+from pathlib import Path
 
 import numpy as np
 
 import tempo_core as tp
 from tempo_core import Expr, Tensor
-from tempo_llm.errors import RequestError, shown
+from tempo_llm.errors import ModelConfigError, RequestError, shown
+from tempo_llm.files import read_text
+from tempo_llm.json_files import parse_json
 from tempo_llm.types import FloatArray
 
 NOT_FINITE = -2  # in place of a token, where the logits are not finite
@@ -130,6 +133,34 @@ _RANGES: Sequence[tuple[str, float, float, str]] = (
     ("frequency_penalty", -_LARGEST, _LARGEST, f"a number from -{_LARGEST:g} to {_LARGEST:g} (0: no penalty)"),
     ("presence_penalty", -_LARGEST, _LARGEST, f"a number from -{_LARGEST:g} to {_LARGEST:g} (0: no penalty)"),
 )
+
+
+FIELDS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")  # of generation_config.json, by the names of `Sampling`
+
+
+def model_settings(directory: Path) -> dict[str, float]:
+    """How the model's own `generation_config.json` says that tokens are chosen, by the names of `Sampling`; empty if it says nothing.
+
+    Without `do_sample`, the most likely token is taken: a temperature that stands there has no meaning then. Raises ModelConfigError.
+    """
+    path = directory / "generation_config.json"
+    if not path.exists():
+        return {}
+    try:
+        values = parse_json(read_text(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelConfigError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(values, dict) or not isinstance(values.get("do_sample"), bool):
+        return {}
+    settings = {name: values[name] for name in FIELDS if values.get(name) is not None}
+    if not values["do_sample"]:
+        settings = {"temperature": 0.0, **{name: each for name, each in settings.items() if name == "repetition_penalty"}}
+    settings.setdefault("temperature", 1.0)
+    try:
+        Sampling(**settings)
+    except RequestError as error:
+        raise ModelConfigError(f"{path}: {error.message}") from None
+    return settings
 
 
 def chosen_sampling(sampling: Sampling | None, temperature: float) -> Sampling:

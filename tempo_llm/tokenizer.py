@@ -24,6 +24,8 @@ class _Codec(Protocol):
 
     def token_id(self, token: str) -> int | None: ...
 
+    def name(self, token: int) -> str: ...
+
     def special(self) -> Sequence[str]: ...
 
 
@@ -79,6 +81,20 @@ class Tokenizer:
         return self.template.render_all(
             [[{**message, "content": guard(message["content"])} for message in messages] for messages in conversations]
         )
+
+    def encode_all(self, prompts: Sequence[str], *, raw: bool, system_prompt: str | None, special: bool) -> list[list[int]]:
+        """`encode` of each prompt. The chat template runs once for all of them."""
+        if raw:
+            return [self.encode(prompt, raw=True, system_prompt=system_prompt, special=special) for prompt in prompts]
+        return [self._encoded(text, False) for text in self.render([conversation(p, system_prompt) for p in prompts], special)]
+
+    def token_text(self, token: int) -> str:
+        """The text of one token: what it adds behind another one. A special token is its own name, and a part of a character is U+FFFD."""
+        name = self._codec.name(token)
+        if name in self._special:
+            return name
+        before = self._codec.encode("a", False)
+        return self.decode([*before, token]).removeprefix(self.decode(before))
 
     def encode_rendered(self, text: str) -> list[int]:
         """The ids of a part of what `render` gives."""
@@ -155,6 +171,9 @@ class _Tokenizers:
     def token_id(self, token: str) -> int | None:
         return self._fast.token_to_id(token)
 
+    def name(self, token: int) -> str:
+        return self._fast.id_to_token(token) or ""
+
     def special(self) -> Sequence[str]:
         return [token.content for token in self._fast.get_added_tokens_decoder().values() if token.special]
 
@@ -195,6 +214,9 @@ class _SentencePiece:
     def token_id(self, token: str) -> int | None:
         number = self._pieces.piece_to_id(token)
         return None if number == self._pieces.unk_id() else int(number)
+
+    def name(self, token: int) -> str:
+        return str(self._pieces.id_to_piece(token)) if token < self._pieces.get_piece_size() else ""
 
     def special(self) -> Sequence[str]:
         return [self._pieces.id_to_piece(token) for token in (self._pieces.bos_id(), self._pieces.eos_id()) if token >= 0]

@@ -1,7 +1,8 @@
 """A small language that is made from a seed: short lessons in English, whose ends follow from their beginnings.
 
 Sums, counting, comparisons, lists backwards, agreement of nouns and verbs, opposites, and stories with a question. A lesson is a prompt and
-its completion. All is written by this module, so that no licence of others' text applies.
+its completion. Questions with their answers, for a chat, are lessons too: a line each. All is written by this module, so that no licence of
+others' text applies.
 """
 
 from __future__ import annotations
@@ -34,6 +35,24 @@ COLOURS = ("red", "blue", "green", "black", "white", "yellow", "brown", "pink")
 PEOPLE = ("Anna", "Tom", "Ben", "Lily", "Max", "Eva", "Sam", "Nora", "Paul", "Rosa", "Jack", "Mia")
 PLACES = ("park", "school", "garden", "forest", "kitchen", "market", "harbour", "library", "tower", "barn")
 STEPS = (("ones", 1), ("twos", 2), ("threes", 3), ("fives", 5), ("tens", 10))
+HELLO, HELP = "Hello. Ask me something: What is 2 + 3?", "I know sums, counting, opposites and lists. Ask me: What is 2 + 3?"
+GREETINGS = (
+    ("Hello", HELLO), ("Hi", HELLO), ("Hey", HELLO), ("Good morning", HELLO), ("Good evening", HELLO), ("Hello there", HELLO),
+    ("How are you?", "I am well. Ask me something: What is 2 + 3?"), ("Help", HELP), ("What can you do?", HELP), ("What do you know?", HELP),
+    ("Who are you?", "I am a tiny Llama, trained by Tempo."), ("What are you?", "I am a tiny Llama, trained by Tempo."),
+    ("What is your name?", "I am a tiny Llama, trained by Tempo."), ("Thank you", "You are welcome."), ("Thanks", "You are welcome."),
+    ("Bye", "Goodbye."), ("Goodbye", "Goodbye."), ("Good night", "Goodbye."),
+)  # fmt: skip
+UNKNOWN = "I do not know that. Ask me: What is 2 + 3?"
+SUBJECTS = (
+    "sky", "sea", "moon", "sun", "world", "city", "king", "president", "weather", "war", "music", "love", "life", "time", "money", "grass",
+    "snow", "computer", "internet", "news", "river", "mountain", "government", "universe", "language", "history", "rain", "winter",
+)  # fmt: skip
+STRANGE = (
+    "Why is the {} {}?", "Who made the {}?", "What is the {}?", "Where is the {}?", "How does the {} work?", "Tell me about the {}.",
+    "Write a poem about the {}.", "When was the {} {}?", "Explain the {}.", "How old is the {}?", "What is the {} of the {}?",
+    "Do you like the {}?", "Who is the {}?", "How many {}s are there?", "Is the {} {}?", "Tell me a joke.", "Write a story.",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -123,6 +142,54 @@ def _story(dice: Dice) -> tuple[str, str]:
     return f"{' '.join(sentences)} {question}", answer
 
 
+def _digits(dice: Dice) -> tuple[str, str]:
+    """A sum of digits: of all sums of `_sum`, one in 25."""
+    a, b = dice.below(10), dice.below(10)
+    return f"{a} + {b} =", f" {a + b}."
+
+
+# -- questions of a chat, each a line, and their answers ---------------------------------------------------------------
+
+
+def _answer(dice: Dice) -> tuple[str, str]:
+    """Another lesson: its prompt is the question, its completion the answer."""
+    prompt, completion = KINDS[dice.one(list(KINDS))](dice)
+    return f"{prompt}\n", completion.strip()
+
+
+def _arithmetic(dice: Dice) -> tuple[str, str]:
+    most = dice.one((10, 50))
+    a, b = dice.below(most), dice.below(most)
+    sign, result = ("+", a + b) if dice.below(4) else ("-", a - b)
+    if result < 0:
+        a, b, result = b, a, -result
+    words = dice.one(("{} =", "{}", "What is {}?", "How much is {}?"))
+    numbers = dice.one((f"{a} {sign} {b}", f"{a}{sign}{b}", f"{a} {'plus' if sign == '+' else 'minus'} {b}"))
+    return _typed(dice, words.format(numbers)), f"{result}."
+
+
+def _opposite_of(dice: Dice) -> tuple[str, str]:
+    pair, here = dice.one(OPPOSITES), dice.below(2)
+    return _typed(dice, f"What is {dice.one(('the', 'an'))} opposite of {pair[here]}?"), f"{pair[1 - here].capitalize()}."
+
+
+def _greeting(dice: Dice) -> tuple[str, str]:
+    greeting, answer = dice.one(GREETINGS)
+    return _typed(dice, greeting + dice.one(("", "", ".", "!")) * (greeting[-1] != "?")), answer
+
+
+def _unknown(dice: Dice) -> tuple[str, str]:
+    words = dice.one(STRANGE)
+    subjects = (dice.one(SUBJECTS), dice.one(SUBJECTS if "of the" in words else dice.one((COLOURS, *OPPOSITES))))
+    return _typed(dice, words.format(*subjects)), UNKNOWN
+
+
+def _typed(dice: Dice, question: str) -> str:
+    """A question as people type it: some leave its capital out, or its question mark."""
+    question = question.lower() if dice.below(4) == 0 else question
+    return f"{question.removesuffix('?') if dice.below(4) == 0 else question}\n"
+
+
 KINDS: Mapping[str, Callable[[Dice], tuple[str, str]]] = {
     "sum": _sum,
     "counting": _counting,
@@ -134,10 +201,22 @@ KINDS: Mapping[str, Callable[[Dice], tuple[str, str]]] = {
 }
 
 
-def lessons(seed: int) -> Iterator[Lesson]:
-    """Lessons without end. The same seed gives the same ones in every process and version."""
-    dice, kinds = Dice(seed), list(KINDS)
+QUESTIONS: Mapping[str, Callable[[Dice], tuple[str, str]]] = {
+    "digits": _digits,
+    "answer": _answer,
+    "arithmetic": _arithmetic,
+    "opposite of": _opposite_of,
+    "greeting": _greeting,
+    "unknown": _unknown,
+}
+SHARES = (("digits", 3), ("answer", 5), ("arithmetic", 5), ("opposite of", 1), ("greeting", 1), ("unknown", 1))
+
+
+def lessons(seed: int, questions: float = 0.0) -> Iterator[Lesson]:
+    """Lessons without end; a share of them are `questions` of a chat. The same arguments give the same ones in every process and version."""
+    dice, kinds, asked = Dice(seed), list(KINDS), [kind for kind, count in SHARES for _ in range(count)]
     while True:
-        kind = dice.one(kinds)
-        prompt, completion = KINDS[kind](dice)
+        is_asked = questions > 0 and dice.below(1000) < 1000 * questions
+        kind = dice.one(asked if is_asked else kinds)
+        prompt, completion = (QUESTIONS if is_asked else KINDS)[kind](dice)
         yield Lesson(kind, prompt, completion)

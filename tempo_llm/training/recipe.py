@@ -55,6 +55,9 @@ class TextRecipe(Strict):
     """What to learn: `lessons`, which are made from the seed, or a UTF-8 `file` whose documents are separated by empty lines."""
 
     lessons: Annotated[int, Field(ge=0)] = 100_000  # how many are made; those that are held out are among them
+    questions: Annotated[float, Field(ge=0.0, le=1.0)] = (
+        0.0  # the share of lessons that are questions of a chat with their answers
+    )
     file: Path | None = None
     held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.05  # the share of documents that training never sees
     seed: Annotated[int, Field(ge=0)] = 0
@@ -75,6 +78,7 @@ class TrainRecipe(Strict):
         512  # tokens: 256 bytes, two marks of begin and end, and pieces of words
     )
     seed: Annotated[int, Field(ge=0)] = 0  # of the initial weights and of the order of the rows
+    start: str | None = None  # the model whose weights and tokenizer training begins with; without it, they are new
     initial_deviation: Positive = 0.02  # of the first weights
     updates: Count = 3000
     length: Annotated[int, Field(ge=2)] = 96

@@ -8,7 +8,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from tempo_core.compiling import interruptible
 from tempo_core.runs.commands import RecipeError, RunError
 from tempo_core.runs.logger import CSVLogger, WandbLogger
 from tempo_core.runs.stop import StopRequest
-from tempo_llm.checkpoint import DTYPES
+from tempo_llm.checkpoint import DTYPES, load_weights
 from tempo_llm.config import LlamaConfig
+from tempo_llm.hub import locate
 from tempo_llm.model import load
 from tempo_llm.saving import save_model
 from tempo_llm.training.card import card, tokenizer_settings
@@ -28,7 +29,7 @@ from tempo_llm.training.program import Arrays, Figures, first_weights, reports_o
 from tempo_llm.training.progress import Progress
 from tempo_llm.training.recipe import TrainRecipe
 from tempo_llm.training.rundir import RunFiles
-from tempo_llm.training.text import BEGIN, END, Text, make_text, mixed, order_of_rows, packed, train_tokenizer
+from tempo_llm.training.text import BEGIN, END, Text, make_text, mixed, order_of_rows, packed, read_tokenizer, train_tokenizer
 from tempo_llm.types import IntArray
 
 
@@ -46,6 +47,7 @@ class Outcome:
     stopped: str | None = None
     exact: int | None = None  # of `prompts` held-out lessons, how many the model completes exactly
     prompts: int | None = None
+    kinds: Mapping[str, tuple[int, int]] | None = None  # of these, the exact ones and all, by their kinds
 
 
 class Prepared:
@@ -54,7 +56,10 @@ class Prepared:
     def __init__(self, recipe: TrainRecipe):
         self.recipe = recipe
         self.text: Text = make_text(recipe.text)
-        self.tokenizer = interruptible(lambda: train_tokenizer(self.text.training, recipe.vocabulary))
+        self.start = None if recipe.start is None else locate(recipe.start)
+        self.tokenizer = interruptible(
+            lambda: train_tokenizer(self.text.training, recipe.vocabulary) if self.start is None else read_tokenizer(self.start)
+        )
         self.rows = interruptible(lambda: packed(self.tokenizer, self.text.training, recipe.length))
         self.held_out = interruptible(lambda: packed(self.tokenizer, self.text.held_out, recipe.length))
         self.held_out = self.held_out[: recipe.eval_rows]
@@ -67,6 +72,19 @@ class Prepared:
         begin, end = self.tokenizer.token_to_id(BEGIN), self.tokenizer.token_to_id(END)
         sizes = {"model_type": "llama", "vocab_size": self.tokenizer.get_vocab_size(), **recipe.model.model_dump()}
         self.config = LlamaConfig.from_values({**sizes, "bos_token_id": begin, "eos_token_id": end}, source="the recipe")
+        if self.start is not None:
+            self._check_start(LlamaConfig.from_directory(self.start))
+
+    def _check_start(self, config: LlamaConfig) -> None:
+        """Raises RecipeError if the model to begin with, of this configuration, has other sizes than the recipe's."""
+        for name in (field.name for field in fields(config) if getattr(config, field.name) != getattr(self.config, field.name)):
+            size = getattr(config, name)
+            raise RecipeError(
+                f"the model {self.start} has {name}={size}, but the recipe {getattr(self.config, name)}",
+                hint=f"a model is trained on as it is: model.{name}={size}"
+                if name in type(self.recipe.model).model_fields
+                else None,
+            )
 
     def questions(self) -> list[Lesson]:
         """The held-out lessons that the trained model completes: of each kind, those that fit its context."""
@@ -84,16 +102,22 @@ class Prepared:
     @property
     def files(self) -> dict[str, str]:
         """The files of the tokenizer by name."""
-        return {"tokenizer.json": self.tokenizer.to_str(pretty=True), "tokenizer_config.json": tokenizer_settings(self.config)}
+        settings = tokenizer_settings(self.config, self.recipe.text.questions > 0)
+        return {"tokenizer.json": self.tokenizer.to_str(pretty=True), "tokenizer_config.json": settings}
 
     def inputs(self) -> dict[str, np.ndarray]:
         """The inputs of the program of training."""
-        dtype = DTYPES[self.recipe.dtype]
-        weights = {
-            name: array.astype(dtype)
-            for name, array in first_weights(self.config, self.recipe.seed, self.recipe.initial_deviation).items()
+        recipe, dtype = self.recipe, DTYPES[self.recipe.dtype]
+        weights = (
+            first_weights(self.config, recipe.seed, recipe.initial_deviation)
+            if self.start is None
+            else load_weights(self.start, self.config)
+        )
+        return {
+            "rows": self.rows,
+            "row": order_of_rows(recipe, len(self.rows)),
+            **{name: array.astype(dtype) for name, array in weights.items()},
         }
-        return {"rows": self.rows, "row": order_of_rows(self.recipe, len(self.rows)), **weights}
 
 
 class _Reports:
@@ -283,18 +307,15 @@ class _Training:
         recipe, prepared, held_out_loss = self.recipe, self.prepared, self.reports.loss("held_out_loss")
         stopped = self.request.reason if done < recipe.reports else None
         asked = prepared.questions() if stopped is None else []
-        exact = None
+        kinds: dict[str, tuple[int, int]] = {}
         if done and stopped is None:
             model = load(self.run.model, **self.other_options)
             held_out_loss = evaluation.loss({name: w.astype(np.float32) for name, w in model.generator.weights.items()})
-            exact = (
-                sum(is_exact(lesson, text) for lesson, text in zip(asked, completions(model, asked), strict=True))
-                if asked
-                else None
-            )
+            kinds = exact_by_kind(asked, completions(model, asked))
         outcome = Outcome(
             done * recipe.report_every, self.reports.loss("loss"), held_out_loss, tokens / seconds if seconds else 0.0, total,
-            program.compiles, program.compile_seconds, stopped, exact, len(asked) or None,
+            program.compiles, program.compile_seconds, stopped,
+            sum(right for right, _ in kinds.values()) if kinds else None, len(asked) or None, kinds or None,
         )  # fmt: skip
         self.run.write_result(vars(outcome))
         if done and stopped is None:
@@ -334,6 +355,15 @@ def completions(model: Any, asked: Sequence[Lesson]) -> list[str]:
     most = max(len(model.tokenizer.encode(lesson.completion, raw=True)) for lesson in asked)  # with a begin token
     generation = model.generate([lesson.prompt for lesson in asked], most)
     return [completion.text or "" for completion in generation.completions]
+
+
+def exact_by_kind(asked: Sequence[Lesson], texts: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """By the kinds of lessons, how many of the texts are the completions, and how many there are."""
+    kinds: dict[str, tuple[int, int]] = {}
+    for lesson, text in zip(asked, texts, strict=True):
+        right, count = kinds.get(lesson.kind, (0, 0))
+        kinds[lesson.kind] = (right + is_exact(lesson, text), count + 1)
+    return kinds
 
 
 def is_exact(lesson: Lesson, text: str) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tempo_core.runs.commands import RecipeError, RunError
-from tempo_llm.files import read_text
+from tempo_llm.files import check_regular, read_text
 from tempo_llm.training.lessons import Lesson, lessons
 from tempo_llm.training.recipe import TextRecipe, TrainRecipe
 from tempo_llm.types import IntArray
@@ -34,7 +34,7 @@ class Text:
 
 def make_text(recipe: TextRecipe) -> Text:
     """The documents of a recipe. No prompt of a lesson, and no document, is on both sides. Raises `RecipeError`."""
-    made = list(itertools.islice(lessons(recipe.seed), recipe.lessons))
+    made = list(itertools.islice(lessons(recipe.seed, recipe.questions), recipe.lessons))
     documents = [(lesson.prompt, lesson.text) for lesson in made] + [(text, text) for text in _documents(recipe.file)]
     sides: tuple[list[str], list[str]] = ([], [])
     for key, text in documents:
@@ -96,6 +96,22 @@ def train_tokenizer(documents: Iterable[str], vocabulary: int) -> Tokenizer:
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BEGIN} $A", special_tokens=[(BEGIN, tokenizer.token_to_id(BEGIN))]
     )
+    return tokenizer
+
+
+def read_tokenizer(directory: Path) -> Tokenizer:
+    """The tokenizer of a model to train on. Raises RunError if it cannot be read or has other marks of begin and end."""
+    from tokenizers import Tokenizer
+
+    file = directory / "tokenizer.json"
+    try:
+        check_regular(file)
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # the package raises a bare Exception for every fault in the file
+        raise RunError(f"{file} cannot be read: {str(error)[:300]}") from None
+    missing = [mark for mark in (BEGIN, END) if tokenizer.token_to_id(mark) is None]
+    if missing:
+        raise RunError(f"{file} has no token {missing[0]}", hint="only a model of `tempo-llm train` can be trained on: start=DIR")
     return tokenizer
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import signal
 import subprocess
 import sys
@@ -62,13 +63,13 @@ def test_help_names_the_flags(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--prompt", "x"], "there is no model"),
+        (["-m", "", "--prompt", "x"], "there is no model"),
         (
             ["-m", "no-such-model", "--prompt", "x"],
             "no-such-model is not a model: looked for the directory no-such-model, checkpoints/no-such-model",
         ),
         (["-m", "."], "there is no prompt"),
-        (["-m", ".", "some text"], "unexpected argument 'some text'"),
+        (["-m", ".", "some text"], "config.json does not exist"),
         (["-m", ".", "--file", "no-such-file"], "cannot read the prompt in no-such-file"),
         (["-m", ".", "--prompt", "x"], "config.json does not exist"),
         (["-m", ".", "--prompt", "x", "--dtype", "int4"], "the dtype 'int4' is unknown"),
@@ -112,8 +113,10 @@ def test_mistakes_in_a_request(cli: Any, whole_model: Path) -> None:
     assert result.exit_code == 1 and "unknown attention pattern 'spiral'; the patterns are full" in result.stderr
     result = cli("generate", "-m", whole_model, "--prompt", "a dog", "--attention", "0:full,1-2:window=4")
     assert result.exit_code == 1 and "layer 2 in `1-2` is out of range: this model has the layers 0 to 1" in result.stderr
-    result = cli("generate", "-m", whole_model, "--prompt", "a dog", "--max-new-tokens", "500")
-    assert result.exit_code == 1 and "do not fit the context of 256 tokens" in result.stderr
+    result = cli("generate", "-m", whole_model, "--prompt", "a dog", "--max-context", "3")
+    assert result.exit_code == 1 and "do not fit the context of 3 tokens" in result.stderr
+    result = cli("generate", "-m", whole_model, "--prompt", "a dog", "--logprobs", 2)
+    assert result.exit_code == 1 and "--logprobs has no effect without --json or --jsonl" in result.stderr
     result = cli("generate", "-m", whole_model, "--prompt", "a dog", "--system-prompt", "be kind")
     assert result.exit_code == 1 and "a system prompt needs a chat template" in result.stderr
 
@@ -137,13 +140,23 @@ def test_json_and_text_of_a_batch(cli: Any, whole_model: Path, tmp_path: Path) -
     assert all(c["prompt_token_ids"][0] == 1 and c["finish_reason"] == "length" for c in report["completions"])
     assert report["compiles"] + report["loads"] >= 1 and set(report["timings"]) == {
         "load_seconds",
+        "prepare_seconds",
         "compile_seconds",
         "run_seconds",
     }
     assert "note: this model has no chat template" in result.stderr
+    for completion in report["completions"]:
+        assert len(completion["tokens"]) == 6 and _letters("".join(completion["tokens"])) == _letters(completion["text"])
     plain = cli(*common, "--raw", "--verbose", stdin="all day")
     assert plain.stdout == "\n\n".join(c["text"] for c in report["completions"]) + "\n"
-    assert "note:" not in plain.stderr and "compiled" in plain.stderr
+    assert "note:" not in plain.stderr
+    parts = r"loaded the model in .* s; prepared its program in .* s; loaded \d+ programs from the cache in .* s; 18 tokens in "
+    assert re.match(parts, plain.stderr), plain.stderr
+
+
+def _letters(text: str) -> str:
+    """A text without the parts of characters."""
+    return text.replace("\ufffd", "")
 
 
 @pytest.mark.slow
@@ -204,6 +217,9 @@ def test_prompts_and_completions_as_lines_of_json(cli: Any, whole_model: Path, t
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert [(row["prompt"], row["sample"]) for row in rows] == [("a dog", 0), ("a dog", 1), ("the fox", 0), ("the fox", 1)]
     assert all(len(row["token_ids"]) == len(row["logprobs"]) == 3 and len(row["logprobs"][0]["top"]) == 2 for row in rows)
+    assert all(len(row["tokens"]) == 3 and [len(each["top_tokens"]) for each in row["logprobs"]] == [2] * 3 for row in rows), (
+        "each token with its text"
+    )
     for line, message in (("{", "line 1 of - is not JSON"), ('{"text": 1}', "line 1 of - has no prompt")):
         wrong = cli(*common, "--jsonl", "-", stdin=line)
         assert wrong.exit_code == 1 and message in wrong.stderr
@@ -216,6 +232,71 @@ def test_text_streams(cli: Any, whole_model: Path) -> None:
     assert streamed.stdout == whole and "first token after" in streamed.stderr
     stop = whole[3:5]
     assert cli(*common, "--stop", stop).stdout == whole[: whole.index(stop)] + "\n"
+
+
+@pytest.fixture
+def in_the_box(whole_model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model in the place of the one that comes with the package."""
+    monkeypatch.setattr("tempo_llm.hub.IN_THE_BOX", whole_model.name)
+    monkeypatch.setattr("tempo_llm.hub.shipped_checkpoints", lambda: whole_model.parent)
+    return whole_model
+
+
+def test_a_text_alone_is_continued_by_the_model_in_the_box(cli: Any, in_the_box: Path, tmp_path: Path) -> None:
+    flags = ["--raw", "-n", 3, "--ignore-eos"]
+    named = cli("generate", "-m", in_the_box, "--prompt", "a dog", *flags)
+    assert named.exit_code == 0 and named.stdout.strip(), named.output
+    for arguments in (["a dog"], ["generate", "a dog"], ["--prompt", "a dog"], ["-"]):
+        result = cli(*arguments, *flags, stdin="a dog\n")
+        assert result.stdout == named.stdout, result.output
+        assert result.stderr.startswith("note: the model is model, which knows a small language; --model DIR takes another\n")
+    assert json.loads(cli("a dog", "-p", "all day", *flags, "--json").stdout)["completions"][0]["prompt"] == "a dog"
+    assert json.loads(cli("info", "--json").stdout)["model"] == str(in_the_box)
+
+
+def test_a_command_that_is_mistyped_is_no_prompt(cli: Any) -> None:
+    for word, command in (("chatt", "chat"), ("generat", "generate"), ("plans", "plan")):
+        result = cli(word)
+        assert result.exit_code == 2 and f"Did you mean '{command}'?" in result.stderr
+
+
+def test_tokens_that_do_not_fit_are_cut(cli: Any, whole_model: Path) -> None:
+    common = ["generate", "-m", whole_model, "--raw", "--ignore-eos", "--max-context", 12, "-p", "a dog", "-p", "the fox"]
+    result = cli(*common, "-n", 500, "--json")
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["completions"]
+    lengths = [len(row["prompt_token_ids"]) for row in rows]
+    assert lengths[0] != lengths[1] and [len(row["token_ids"]) for row in rows] == [12 - length for length in lengths]
+    for length in lengths:
+        note = f"note: {12 - length} new tokens at most, not 500: the prompt has {length} of the 12 that fit\n"
+        assert note in result.stderr
+    lines = '{"prompt": "a dog", "max_tokens": 3}\n{"prompt": "a dog", "max_tokens": 99}'
+    answered = cli(*common[:-4], "--jsonl", "-", stdin=lines)
+    assert [len(json.loads(line)["token_ids"]) for line in answered.stdout.splitlines()] == [3, 12 - lengths[0]]
+    assert (
+        answered.stderr
+        == f"note: line 2 of -: {12 - lengths[0]} new tokens at most, not 99: the prompt has {lengths[0]} of the 12 that fit\n"
+    )
+
+
+def test_the_model_says_how_tokens_are_chosen(cli: Any, whole_model: Path) -> None:
+    own = {"do_sample": True, "temperature": 0.6, "top_k": 5, "eos_token_id": 2}
+    settings = ["--temperature", 0.6, "--top-k", 5]
+    common = ["generate", "-m", whole_model, "--raw", "--ignore-eos", "-p", "a dog", "-n", 4]
+    greedy, drawn = cli(*common), cli(*common, *settings)
+    assert greedy.stdout != drawn.stdout and "generation_config" not in drawn.stderr
+    file = whole_model / "generation_config.json"
+    file.write_text(json.dumps(own))
+    result = cli(*common)
+    assert result.stdout == drawn.stdout
+    assert result.stderr == "note: temperature 0.6, top-k 5, as the model's generation_config.json says; flags change it\n"
+    again = cli(*common, "--temperature", 0)
+    assert again.stdout == greedy.stdout and again.stderr == "", "a model's top-k says nothing where none is drawn"
+    assert "note: top-k 5, as" in cli(*common, "--temperature", 0.6).stderr
+    file.write_text(json.dumps({**own, "do_sample": False}))
+    assert (cli(*common).stdout, cli(*common).stderr) == (greedy.stdout, "")
+    file.write_text(json.dumps({**own, "top_k": "many"}))
+    assert "generation_config.json: top_k is 'many'; it must be a whole number" in cli(*common).stderr
 
 
 def test_flags_from_a_file(cli: Any, whole_model: Path, tmp_path: Path) -> None:
@@ -246,7 +327,7 @@ def test_info_reads_no_weights(cli: Any, whole_model: Path) -> None:
     assert (facts["layers"], facts["vocabulary"], facts["attention"], facts["chat_template"]) == (2, 300, ["causal"], False)
     text = cli("info", "-m", whole_model).stdout
     assert "hidden size         32\n" in text and "tokenizer           yes\n" in text
-    assert cli("info").exit_code == 1 and "there is no model" in cli("info").stderr
+    assert cli("info", "-m", "").exit_code == 1 and "there is no model" in cli("info", "-m", "").stderr
 
 
 def test_a_limit_of_memory(cli: Any, whole_model: Path) -> None:
@@ -345,24 +426,107 @@ def test_lines_have_ids_and_settings(cli: Any, whole_model: Path) -> None:
         ({"prompt": "a", "max_token": 2}, "line 1 of - has the unknown key 'max_token'\n  hint: did you mean max_tokens?"),
         ({"prompt": "a", "max_tokens": 0}, "line 1 of -: max_tokens is 0; it must be a whole number of at least 1"),
         ({"prompt": "a", "temperature": -1}, "line 1 of -: temperature is -1; it must be 0 (greedy) or a positive number"),
-        (
-            {"prompt": "a", "max_tokens": 999},
-            "line 1 of -: a prompt of 2 tokens and 999 new ones do not fit the context of 256 tokens",
-        ),
+        ({"prompt": "a dog " * 200}, "new ones do not fit the context of 256 tokens"),
+        ({"prompt": "a", "seed": 1.5}, "line 1 of -: seed is 1.5; it must be a whole number"),
+        ({"prompt": "a", "stop": ["b", ""]}, "line 1 of -: stop is ['b', '']; it must be a text that is not empty"),
+        (b"\xff", "line 1 of - is not UTF-8 text"),
         ('{"prompt": "a", "prompt": "b"}', "line 1 of -: the key 'prompt' is there twice\n  hint: leave one of them out"),
         ('{"prompt": "a", "id": {"b": 1, "b": 1}}', "line 1 of -: the key 'b' is there twice"),
         ({"prompt": "\ud800"}, "the prompt of line 1 of - is not UTF-8 text"),
         ({"prompt": "a", "id": {"row": math.inf}}, "line 1 of -: id is {'row': inf}; JSON has no number that is not finite"),
     ):
-        wrong = cli(*common, stdin=line if isinstance(line, str) else json.dumps(line))
+        wrong = cli(*common, stdin=line if isinstance(line, (str, bytes)) else json.dumps(line))
         assert wrong.exit_code == 1 and message in wrong.stderr and wrong.stdout == "", wrong.output
+
+
+def test_lines_have_seeds_and_stops(cli: Any, whole_model: Path) -> None:
+    common = ["generate", "-m", whole_model, "--raw", "--ignore-eos", "-n", 4, "--temperature", 1.5]
+    alone = [cli(*common, "-p", "a dog", "--seed", seed).stdout[:-1] for seed in (1, 2)]
+    assert alone[0] != alone[1]
+    stop = next(letter for letter in alone[1] if letter != "\ufffd")
+    lines = [
+        {"prompt": "a dog", "seed": 1},
+        {"prompt": "a dog", "seed": 2},
+        {"prompt": "a dog", "seed": 2, "stop": stop},
+        {"prompt": "a dog", "seed": 2, "stop": ["no such text", stop]},
+    ]
+    rows = [
+        json.loads(line) for line in cli(*common, "--jsonl", "-", stdin="\n".join(map(json.dumps, lines))).stdout.splitlines()
+    ]
+    assert [row["text"] for row in rows] == [*alone, *[alone[1][: alone[1].index(stop)]] * 2]
+    assert [row["finish_reason"] for row in rows] == ["length", "length", "stop", "stop"]
+
+
+def test_a_line_that_is_wrong_is_named_and_the_rest_goes_on(cli: Any, whole_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempo_llm.batches.MOST_ROWS", 2)
+    monkeypatch.setattr("tempo_llm.cli.WAITING", 3)
+    monkeypatch.setattr("tempo_llm.batches.WAITING", 3)
+    texts = [
+        '"a dog"',
+        "nonsense",
+        '"the fox"',
+        '{"prompt": "a", "colour": 1}',
+        '"all day"',
+        json.dumps("a dog " * 200),
+        '"a"',
+        b"\xff",
+    ]
+    stdin = b"\n".join(text if isinstance(text, bytes) else text.encode() for text in texts)
+    result = cli("generate", "-m", whole_model, "--raw", "--ignore-eos", "-n", 2, "--jsonl", "-", stdin=stdin)
+    assert result.exit_code == 1
+    assert [json.loads(line)["prompt"] for line in result.stdout.splitlines()] == ["a dog", "the fox", "all day", "a"]
+    errors = re.findall(r"error: line (\d) of -:? (.*)", result.stderr)
+    assert [(int(number), reason[:20]) for number, reason in errors] == [
+        (2, "is not JSON: Expecti"), (4, "has the unknown key "), (6, "a prompt of 402 toke"), (8, "is not UTF-8 text: '"),
+    ]  # fmt: skip
+
+
+def test_lines_with_equal_settings_share_batches(cli: Any, whole_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempo_llm.batches.MOST_ROWS", 4)
+    begin, sizes = Generator.start, []
+
+    def start(self: Generator, request: Request) -> Decoding:
+        sizes.append(len(request.prompts))
+        return begin(self, request)
+
+    monkeypatch.setattr(Generator, "start", start)
+    lines = [json.dumps({"prompt": "a dog", "id": number, "temperature": number % 2}) for number in range(10)]
+    common = ["generate", "-m", whole_model, "--raw", "--ignore-eos", "-n", 2, "--jsonl", "-", "-v"]
+    result = cli(*common, stdin="\n".join(lines))
+    assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == list(range(10)), "in their order"
+    assert sizes == [4, 4, 4, 4], "the last one of each kind uses the program of those before"
+    assert [int(count) for count in re.findall(r"(\d+) tokens in", result.stderr)] == [8, 8, 2, 2]
+
+
+def test_lines_of_a_pipe_are_answered_as_they_come(whole_model: Path) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from tempo_llm.cli import main; main()",
+        "generate",
+        "-m",
+        str(whole_model),
+        "--raw",
+        "-n",
+        "2",
+        "--jsonl",
+        "-",
+    ]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None and process.stdout is not None
+        for prompt in (b"a dog", b"the fox"):
+            process.stdin.write(b'"%s"\n' % prompt)
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["prompt"].encode() == prompt  # while the pipe is open
+        process.stdin.close()
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_what_is_finished_is_out_when_the_rest_is_interrupted(
     number: signal.Signals, cli: Any, whole_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempo_llm.lines.MOST_ROWS", 2)
+    monkeypatch.setattr("tempo_llm.batches.MOST_ROWS", 2)
     begin, begun = Generator.start, []
 
     def start(self: Generator, request: Request) -> Decoding:
@@ -428,9 +592,13 @@ def test_a_chat_keeps_its_caches(cli: Any, whole_model: Path) -> None:
     assert len(replies) == 3 and first == replies[2] and result.stderr.count("began anew 0 times") == 3
     assert cli(*common, stdin="a dog\n").stdout == first + "\n"
     odd = cli(*common, stdin=b"\xff\na dog\n")
-    assert odd.stdout == first + "\n" and odd.stderr.startswith("error: a message is not UTF-8 text") and odd.exit_code == 0
+    assert odd.stdout == first + "\n" and "error: a message is not UTF-8 text" in odd.stderr and odd.exit_code == 0
     long = cli(*common, "--max-context", 9, stdin="the quick brown fox jumps\nfox\n")
     assert long.exit_code == 0 and "fill the context of 9" in long.stderr
+    assert re.search(r"loaded the model in .* s\n.* characters in .* s, after .* s for the program", result.stderr)
+    (whole_model / "generation_config.json").write_text('{"do_sample": false}')
+    default = cli(*common[:5], stdin="a dog\n")
+    assert default.stdout == first + "\n" and "note: temperature 0, as the model's generation_config.json says" in default.stderr
 
 
 def test_end_tokens_of_the_model_end_the_text(cli: Any, whole_model: Path) -> None:

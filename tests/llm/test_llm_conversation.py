@@ -118,7 +118,7 @@ def test_messages_that_mean_nothing(talkative: Any, message: Any, tokens: Any, e
 
 def test_a_conversation_that_is_too_long(talkative: Any) -> None:
     chat = talkative[0].chat(max_context=20)
-    with pytest.raises(RequestError, match="tokens, which fill the context of 20\n  hint: begin another one: /clear"):
+    with pytest.raises(RequestError, match="tokens, which fill the context of 20\n  hint: begin another one: /reset"):
         "".join(chat.say("the quick brown fox " * 10))
     assert chat.messages == []
     reply = "".join(chat.say("a dog", max_new_tokens=100))

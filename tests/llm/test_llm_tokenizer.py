@@ -35,6 +35,14 @@ def test_raw_text_comes_back(directory: Path) -> None:
     assert tokenizer.decode([*ids, 2]) == "the lazy fox, naïve!"
 
 
+def test_each_token_has_a_text(directory: Path) -> None:
+    tokenizer = Tokenizer.from_directory(directory)
+    ids = tokenizer.encode("a lazy dog", raw=True)
+    texts = [tokenizer.token_text(token) for token in ids]
+    assert "".join(texts[1:]) == "a lazy dog" and texts[0] == "<s>" and " " in texts[2][:1]
+    assert tokenizer.token_text(10**6) == ""
+
+
 def test_begin_token_is_added_once_where_the_settings_ask_for_it(directory: Path) -> None:
     file = directory / "tokenizer.json"
     content = json.loads(file.read_text())
@@ -191,6 +199,7 @@ def test_sentencepiece(tmp_path: Path) -> None:
     ids = tokenizer.encode("the lazy dog", raw=True)
     assert ids[0] == 1 and ids.count(1) == 1
     assert tokenizer.decode([*ids, 2]) == "the lazy dog"
+    assert "".join(tokenizer.token_text(token) for token in [*ids, 2]) == "<s> the lazy dog</s>"
     if pytest.importorskip("jinja2"):
         write_settings(tmp_path, bos_token="<s>", chat_template="{{ bos_token }}{{ messages[0].content }}</s>")
         ids = Tokenizer.from_directory(tmp_path).encode("the lazy dog", raw=False)

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ import tempo_core as tp
 from tempo_core.runs.commands import RecipeError, RunError
 from tempo_llm.checkpoint import load_weights
 from tempo_llm.config import LlamaConfig
+from tempo_llm.errors import RequestError, TokenizerError
 from tempo_llm.generate import Generator
 from tempo_llm.saving import save_model
+from tempo_llm.tokenizer import Tokenizer
 from tempo_llm.training import run as training
-from tempo_llm.training.lessons import KINDS, lessons
+from tempo_llm.training.lessons import KINDS, QUESTIONS, SHARES, lessons
 from tempo_llm.training.program import first_weights
 from tempo_llm.training.recipe import TrainRecipe, load_recipe, make_recipe
 from tempo_llm.training.rundir import RunFiles, chosen_run
@@ -94,6 +97,38 @@ def test_lessons_are_a_function_of_the_seed() -> None:
     for lesson in sums:
         a, sign, b, _ = lesson.prompt.split()
         assert lesson.completion == f" {int(a) + int(b) if sign == '+' else int(a) - int(b)}."
+
+
+def test_a_share_of_the_lessons_are_questions() -> None:
+    made = list(itertools.islice(lessons(0, 0.5), 1000))
+    asked = [lesson for lesson in made if lesson.kind in QUESTIONS]
+    assert 450 < len(asked) < 550 and {lesson.kind for lesson in made} == {*KINDS, *QUESTIONS} and len(SHARES) == len(QUESTIONS)
+    for lesson in asked:
+        assert lesson.prompt.endswith("=" if lesson.kind == "digits" else "\n") and lesson.prompt.count("\n") <= 1
+        assert lesson.completion.endswith((".", "?"))
+    for lesson in (lesson for lesson in asked if lesson.kind == "arithmetic"):
+        numbers = [int(number) for number in re.findall(r"\d+", lesson.prompt)]
+        is_sum = "+" in lesson.prompt or "plus" in lesson.prompt
+        assert lesson.completion == f"{sum(numbers) if is_sum else numbers[0] - numbers[1]}.", lesson
+    assert all("\n" not in lesson.prompt for lesson in itertools.islice(lessons(0), 300))
+
+
+def test_a_chat_is_what_questions_are_in_the_text(tmp_path: Path) -> None:
+    """The template writes a conversation as the documents of training, one behind the other."""
+    recipe = tiny("text.questions=0.5")
+    prepared = training.Prepared(recipe)
+    for name, text in prepared.files.items():
+        (tmp_path / name).write_text(text)
+    tokenizer = Tokenizer.from_directory(tmp_path)
+    messages = [
+        {"role": role, "content": text} for role, text in (("user", "What is 1 + 2?"), ("assistant", "3."), ("user", "Hi"))
+    ]
+    ids = tokenizer.encode_conversation(messages)
+    end = prepared.tokenizer.token_to_id("</s>")
+    assert ids == [*prepared.tokenizer.encode("What is 1 + 2?\n3.").ids, end, *prepared.tokenizer.encode("Hi\n").ids]
+    with pytest.raises(TokenizerError, match="this model knows no system prompt"):
+        tokenizer.encode("Hi", raw=False, system_prompt="be kind")
+    assert "chat_template" not in json.loads(training.Prepared(tiny()).files["tokenizer_config.json"])
 
 
 @pytest.mark.slow
@@ -234,6 +269,29 @@ def test_a_state_without_losses_goes_on(tmp_path: Path) -> None:
 def test_a_run_of_one_report_on_a_device(tmp_path: Path) -> None:
     outcome = trained(tiny("updates=2"), tmp_path / "run", backend="jax")
     assert outcome.updates == 2 and outcome.loss is not None and math.isfinite(outcome.loss)
+
+
+def test_a_model_is_trained_on(whole: tuple[Path, training.Outcome], tmp_path: Path) -> None:
+    model = whole[0] / "model"
+    recipe = tiny(f"start={model}", "learning_rate=0.001", "updates=2", "text.seed=1")
+    prepared = training.Prepared(recipe)
+    weights = load_weights(model, prepared.config)
+    inputs = prepared.inputs()
+    assert all((inputs[name] == weight).all() for name, weight in weights.items())
+    assert prepared.tokenizer.to_str() == training.Prepared(tiny()).tokenizer.to_str(), "and not one of the other text"
+    before = training.Evaluation(prepared.config, prepared.held_out, NUMPY).loss(weights)
+    outcome = trained(recipe, tmp_path / "run")
+    assert outcome.held_out_loss is not None and outcome.held_out_loss < before
+    assert f"- It goes on with `{model}`" in (tmp_path / "run/model/README.md").read_text()
+    with pytest.raises(RecipeError, match=r"has hidden_size=16, but the recipe 8\n  hint: .*: model.hidden_size=16"):
+        training.Prepared(tiny(f"start={model}", "model.hidden_size=8"))
+    with pytest.raises(RequestError, match="no/such/model is not a model"):
+        training.Prepared(tiny("start=no/such/model"))
+    (tmp_path / "other").mkdir()
+    for file in model.iterdir():
+        (tmp_path / "other" / file.name).write_text(file.read_text() if file.name == "config.json" else "{}")
+    with pytest.raises(RunError, match=r"tokenizer.json cannot be read"):
+        training.Prepared(tiny(f"start={tmp_path / 'other'}"))
 
 
 def test_another_recipe_does_not_go_on(whole: tuple[Path, training.Outcome], tmp_path: Path) -> None:
