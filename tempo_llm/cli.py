@@ -67,7 +67,7 @@ class _Commands(TyperGroup):
         flags = {flag for parameter in self.get_params(ctx) for flag in (*parameter.opts, *parameter.secondary_opts)}
         if first in self.commands or first.partition("=")[0] in flags:
             return False
-        return not difflib.get_close_matches(first, self.commands, 1, cutoff=0.75)  # a command that is mistyped
+        return " " in first or not difflib.get_close_matches(first, self.commands, 1, cutoff=0.8)  # else it is mistyped
 
 
 app = typer.Typer(

@@ -109,8 +109,9 @@ class Lines:
             self._texts = iter(_read_bytes(jsonl).split(b"\n"))
         elif not _comes_slowly(sys.stdin.buffer):
             self._texts = iter(_each(sys.stdin.buffer))
-        else:
-            threading.Thread(target=self._feed, args=(sys.stdin.buffer,), daemon=True).start()
+        else:  # a file of its own: Python's end would wait for the thread that reads from `sys.stdin`
+            file = open(os.dup(sys.stdin.fileno()), "rb")  # noqa: SIM115
+            threading.Thread(target=self._feed, args=(file,), daemon=True).start()
 
     def take(self, can_wait: bool = True) -> Line | RequestError | None:
         """The next prompt; None at the end, or where `can_wait` is off and none comes at once."""

@@ -258,6 +258,8 @@ def test_a_command_that_is_mistyped_is_no_prompt(cli: Any) -> None:
     for word, command in (("chatt", "chat"), ("generat", "generate"), ("plans", "plan")):
         result = cli(word)
         assert result.exit_code == 2 and f"Did you mean '{command}'?" in result.stderr
+    for text in ("what", "plan 9", "-m"):
+        assert "Did you mean" not in cli(text, "-m", "none").stderr, text
 
 
 def test_tokens_that_do_not_fit_are_cut(cli: Any, whole_model: Path) -> None:
@@ -498,28 +500,23 @@ def test_lines_with_equal_settings_share_batches(cli: Any, whole_model: Path, mo
     assert [int(count) for count in re.findall(r"(\d+) tokens in", result.stderr)] == [8, 8, 2, 2]
 
 
-def test_lines_of_a_pipe_are_answered_as_they_come(whole_model: Path) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        "from tempo_llm.cli import main; main()",
-        "generate",
-        "-m",
-        str(whole_model),
-        "--raw",
-        "-n",
-        "2",
-        "--jsonl",
-        "-",
-    ]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdin is not None and process.stdout is not None
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_lines_of_a_pipe_are_answered_as_they_come(whole_model: Path, programs: Path, is_interrupted: bool) -> None:
+    arguments = ["generate", "-m", str(whole_model), "--raw", "-n", "2", "--cache", str(programs), "--jsonl", "-"]
+    command = [sys.executable, "-c", "from tempo_llm.cli import main; main()", *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         for prompt in (b"a dog", b"the fox"):
             process.stdin.write(b'"%s"\n' % prompt)
             process.stdin.flush()
             assert json.loads(process.stdout.readline())["prompt"].encode() == prompt  # while the pipe is open
-        process.stdin.close()
-        assert process.wait(60) == 0
+        if is_interrupted:
+            process.send_signal(signal.SIGINT)
+        else:
+            process.stdin.close()
+        assert process.wait(60) == (128 + signal.SIGINT if is_interrupted else 0)
+        errors = process.stderr.read()
+        assert errors.endswith(b"interrupted\n") == is_interrupted and b"Fatal" not in errors and b"Traceback" not in errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
