@@ -22,6 +22,8 @@ _REPLY = "\ue001"  # stands for a reply in the template, to see what comes after
 class Conversation:
     """`say(text)` is the model's reply, piece by piece. `messages` is what was said.
 
+    `finish_reason` says why the newest whole reply ended: "stop" (an end token) or "length" (the most tokens, or the end of the context).
+
     The tokens of all turns are positions of one run. The program asks for each token when it comes to it: one that is given, or the
     model's own choice. The template says what stands between a reply and the next message. If it writes earlier turns otherwise than they
     were said, or if the run has no positions left, another run begins with the whole conversation (`restarts` counts them).
@@ -42,6 +44,7 @@ class Conversation:
         if max_context is not None and not 1 <= max_context <= most:
             raise RequestError(f"max_context is {max_context}; this model takes 1 to {most} tokens")
         self.messages: list[Message] = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
+        self.finish_reason: str | None = None
         self.restarts = -1  # the first run is none
         self._generator, self._tokenizer, self._seed = generator, tokenizer, seed
         self._sampling = Sampling() if sampling is None else sampling
@@ -114,6 +117,7 @@ class Conversation:
         if end is None and last < self._capacity and last < self._most:
             self._advance(max(last + 1 - len(self._tokens), 1))
         self.messages = [*messages, {"role": "assistant", "content": writer.text or ""}]
+        self.finish_reason = "length" if end is None else "stop"
         self._whole_turn = turn
 
     # -- the run ------------------------------------------------------------------------------------------------------

@@ -150,6 +150,8 @@ class Talk:
                 length += len(piece)
         finally:
             typer.echo()
+        if self._conversation.finish_reason == "length":
+            typer.echo("(cut: the most tokens of an answer, or the end of the context; /reset begins anew)", err=True)
         if self._verbose:
             setup = self._conversation.setup_seconds - setup
             seconds = time.perf_counter() - started - setup

@@ -122,7 +122,8 @@ def test_a_conversation_that_is_too_long(talkative: Any) -> None:
         "".join(chat.say("the quick brown fox " * 10))
     assert chat.messages == []
     reply = "".join(chat.say("a dog", max_new_tokens=100))
-    assert reply and len(chat._tokens) <= 20
+    assert reply and len(chat._tokens) <= 20 and chat.finish_reason in ("stop", "length")
+    assert (chat.finish_reason == "length") == (len(chat._tokens) == 20)
     with pytest.raises(RequestError, match="max_context is 0"):
         talkative[0].chat(max_context=0)
 

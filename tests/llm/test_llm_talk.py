@@ -27,7 +27,7 @@ from tempo_llm.cli import _errors
 from tempo_llm.talk import Talk
 
 class Echo:
-    setup_seconds, restarts = 0.0, 0
+    setup_seconds, restarts, finish_reason = 0.0, 0, "stop"
 
     def __init__(self):
         self.messages = []
@@ -37,6 +37,7 @@ class Echo:
         while text == "wait":
             time.sleep(0.01)
         yield f"{text.upper()}>"
+        self.finish_reason = "length" if text == "long" else "stop"
         self.messages += [{"role": "user", "content": text}, {"role": "assistant", "content": text.upper()}]
 
 try:
@@ -138,6 +139,7 @@ def test_a_talk_is_saved_and_goes_on(tmp_path: Path) -> None:
     assert "error: message 0 of odd.json is {'role': 'cat', 'content': 'meow'}" in first.stderr
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert [each["content"] for each in read_messages(tmp_path / "other.json")] == ["two", "TWO"], "/reset forgets"
+    assert "cut" not in first.stderr and "(cut: the most tokens of an answer" in talked("long\n", tmp_path).stderr
     second = talked("/load talk.json\nthree\n/save talk.json\n/load none.json\n/load\n/lod x\n/usr/bin is a path\n", tmp_path)
     assert second.stdout == "<THREE>\n</USR/BIN IS A PATH>\n"
     assert "2 messages of talk.json; the conversation goes on" in second.stderr
