@@ -44,14 +44,16 @@ def test_the_command_finds_its_recipes_from_an_empty_folder(unpacked: Path, tmp_
 
 
 @pytest.mark.slow
-def test_the_model_in_the_box_is_found_from_an_empty_folder(unpacked: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", [["--model", "tiny-llama"], []], ids=" ".join)
+def test_the_model_in_the_box_is_found_from_an_empty_folder(unpacked: Path, tmp_path: Path, flags: list[str]) -> None:
     environment = os.environ | {"PYTHONPATH": str(unpacked)}
-    run = [sys.executable, "-m", "tempo_llm.cli", "info", "--model", "tiny-llama", "--json"]
+    run = [sys.executable, "-m", "tempo_llm.cli", "info", *flags, "--json"]
     result = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     facts = json.loads(result.stdout)
     assert facts["model"].startswith(str(unpacked)) and facts["tokenizer"]
-    assert (unpacked / "tempo_core/runs/recipes/tiny_llama.yaml").is_file()
+    assert facts["chat_template"]
+    assert all((unpacked / f"tempo_core/runs/recipes/{name}.yaml").is_file() for name in ("tiny_llama", "tiny_llama_chat"))
 
 
 def test_the_sdist_holds_the_whole_repository(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tempo_llm.hub import locate, shipped_checkpoints
 from tempo_llm.model import Model, load
 from tempo_llm.training.lessons import lessons
 from tempo_llm.training.recipe import TrainRecipe, load_recipe
-from tempo_llm.training.run import Evaluation, completions, is_exact
+from tempo_llm.training.run import Evaluation, completions, exact_by_kind
 from tempo_llm.training.text import Text, make_text, mixed, packed
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -32,7 +32,7 @@ def model() -> Model:
 @pytest.fixture(scope="module")
 def recipe() -> TrainRecipe:
     """The recipe with fewer lessons: the first ones are the same."""
-    return load_recipe("tiny_llama", ["text.lessons=20000"])
+    return load_recipe("tiny_llama_chat", ["text.lessons=20000"])
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +53,79 @@ def test_it_is_found_by_its_name_and_is_small(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_held_out_prompts_are_completed_as_the_card_says(model: Model, recipe: TrainRecipe, text: Text) -> None:
-    asked = mixed(text.prompts, recipe.eval_prompts)
-    exact = sum(is_exact(lesson, text) for lesson, text in zip(asked, completions(model, asked), strict=True))
-    assert len(asked) == 50 and abs(exact - stated(r"Of 50 held-out prompts, (\d+) are completed exactly")) <= 1
+def test_held_out_prompts_are_completed_as_the_card_says(model: Model) -> None:
+    recipe = load_recipe("tiny_llama_chat")
+    asked = mixed(make_text(recipe.text).prompts, recipe.eval_prompts)
+    kinds = exact_by_kind(asked, completions(model, asked))
+    exact = sum(right for right, _ in kinds.values())
+    assert len(asked) == 130 and abs(exact - stated(r"Of 130 held-out prompts, (\d+) are completed exactly")) <= 1
+    for kind, (right, count) in kinds.items():
+        assert abs(right - stated(rf"[:,] {kind} (\d+) of {count}[,.]")) <= 1, kind
+
+
+@pytest.mark.slow
+def test_it_still_completes_what_it_completed_before_it_learned_questions(model: Model) -> None:
+    """It was 43 of the 50 prompts that were held out from `recipes/tiny_llama.yaml`."""
+    before = load_recipe("tiny_llama", ["text.lessons=20000"])
+    asked = mixed(make_text(before.text).prompts, before.eval_prompts)
+    exact = sum(right for right, _ in exact_by_kind(asked, completions(model, asked)).values())
+    numbers = re.search(r"50 prompts that are held out from the first step \| 43 \| (\d+) \|", PAGE)
+    assert len(asked) == 50 and numbers is not None and abs(exact - int(numbers[1])) <= 1
+
+
+SUMS = [(a, b) for a in range(10) for b in range(10)]
+
+
+def wrong_sums(model: Model, form: str) -> list[str]:
+    """A form that ends a line is a question of the chat, another one a text to continue."""
+    prompts = [form.format(a, b) for a, b in SUMS]
+    texts = [completion.text or "" for completion in model.generate(prompts, 8).completions]
+    return [prompt + text for prompt, text, (a, b) in zip(prompts, texts, SUMS, strict=True) if text.strip() != f"{a + b}."]
+
+
+@pytest.mark.parametrize("form", ["{} + {} =", "{} + {} =\n", "What is {} + {}?\n", "How much is {} + {}?\n"])
+def test_all_sums_of_digits_are_right(model: Model, form: str) -> None:
+    """As texts, 68 of the 100 were right before."""
+    assert wrong_sums(model, form) == []
+
+
+@pytest.mark.parametrize("form", ["{} + {} =", "What is {} + {}?"])
+def test_sums_are_right_in_the_middle_of_a_chat(model: Model, form: str) -> None:
+    turns = [
+        ("Hello", "Hello. Ask me something: What is 2 + 3?"),
+        ("What is 12 + 30?", "42."),
+        ("What is the opposite of hot?", "Cold."),
+    ]
+    earlier = [{"role": role, "content": text} for turn in turns for role, text in zip(("user", "assistant"), turn, strict=True)]
+    talks = [[*earlier, {"role": "user", "content": form.format(a, b)}] for a, b in SUMS]
+    ids = [model.tokenizer.encode_rendered(text) for text in model.tokenizer.render(talks)]
+    answers = [completion.text for completion in model.generate(ids, 8).completions]
+    assert [answer for answer, (a, b) in zip(answers, SUMS, strict=True) if answer != f"{a + b}."] == []
+
+
+@pytest.mark.slow
+def test_sums_in_other_words_are_as_right_as_the_page_says(model: Model) -> None:
+    row = re.search(r"\| the same: `What is 1 plus 1\?`, `1\+1`, `1 \+ 1`, `what is 1\+1` \| – \| ([\d, ]+) \|", PAGE)
+    assert row is not None
+    for form, right in zip(("What is {} plus {}?\n", "{}+{}\n", "{} + {}\n", "what is {}+{}\n"), row[1].split(", "), strict=True):
+        assert abs(100 - len(wrong_sums(model, form)) - int(right)) <= 2, form
+
+
+def test_it_answers_in_a_chat(model: Model) -> None:
+    chat = model.chat()
+    questions = (
+        "Hello",
+        "What is 12 + 30?",
+        "What is the opposite of hot?",
+        "Two geese swim. One goose",
+        "Why is the sky blue?",
+        "1 + 1 =",
+    )
+    answers = ["".join(chat.say(question)) for question in questions]
+    assert answers == [
+        "Hello. Ask me something: What is 2 + 3?", "42.", "Cold.", "swims.", "I do not know that. Ask me: What is 2 + 3?", "2.",
+    ]  # fmt: skip
+    assert chat.restarts == 0
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
@@ -84,25 +83,21 @@ def printed(run: Callable[[], object]) -> str:
 
 
 def generate() -> str:
-    """README's command."""
+    """README's commands."""
     from tempo_llm.cli import app
 
     prompts = ["--prompt", "Two geese swim. One goose", "--prompt", "12 + 30 ="]
-    command = ["generate", "--raw", "--model", "tiny-llama", *prompts, "--max-new-tokens", "8", "--no-cache"]
-    return printed(lambda: app(command, standalone_mode=False))
+    flags = ["--max-new-tokens", "8", "--no-cache"]
+    commands = (["What is 12 + 30?", *flags], ["generate", "--raw", *prompts, *flags])
+    return "".join(printed(partial(app, command, standalone_mode=False)) for command in commands)
 
 
 def chat() -> str:
-    """Two turns with the tiny model, in a copy that has a chat template: the messages as they are."""
+    """Two turns with the model in the box."""
     from tempo_llm.cli import app
 
-    shutil.copytree(ROOT / "checkpoints/tiny-llama", "model")
-    settings = Path("model/tokenizer_config.json")
-    template = {"chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}"}
-    settings.write_text(json.dumps(json.loads(settings.read_text(encoding="utf-8")) | template), encoding="utf-8")
-    sys.stdin = io.TextIOWrapper(io.BytesIO(b"Two geese swim. One goose\n12 + 30 =\n"))
-    command = ["chat", "--model", "model", "--temperature", "0", "--max-new-tokens", "8", "--no-cache"]
-    return printed(lambda: app(command, standalone_mode=False))
+    sys.stdin = io.TextIOWrapper(io.BytesIO(b"Two geese swim. One goose\nWhat is 12 + 30?\n"))
+    return printed(lambda: app(["chat", "--max-new-tokens", "8", "--no-cache"], standalone_mode=False))
 
 
 def as_text(text: str) -> Results:
