@@ -140,8 +140,10 @@ def test_a_module_of_nobody_is_an_error_as_usual():
 def test_the_terminal_of_the_readme_shows_what_the_commands_print(tmp_path: Path):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```console\n(.*?)```", readme, re.DOTALL)
-    command, *printed = block.splitlines()
-    assert command.startswith("$ tempo-llm ")
-    arguments = [sys.executable, "-m", "tempo_llm", *shlex.split(command.removeprefix("$ tempo-llm "))]
-    result = subprocess.run([*arguments, "--no-cache"], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert result.stdout.rstrip("\n").splitlines() == printed
+    nothing, *parts = block.split("$ tempo-llm ")
+    assert nothing == "" and parts
+    for part in parts:
+        command, *printed = part.splitlines()
+        arguments = [sys.executable, "-m", "tempo_llm", *shlex.split(command)]
+        result = subprocess.run([*arguments, "--no-cache"], capture_output=True, text=True, check=True, cwd=tmp_path)
+        assert result.stdout.rstrip("\n").splitlines() == printed

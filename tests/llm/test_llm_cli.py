@@ -592,7 +592,7 @@ def test_a_chat_keeps_its_caches(cli: Any, whole_model: Path) -> None:
     assert odd.stdout == first + "\n" and "error: a message is not UTF-8 text" in odd.stderr and odd.exit_code == 0
     long = cli(*common, "--max-context", 9, stdin="the quick brown fox jumps\nfox\n")
     assert long.exit_code == 0 and "fill the context of 9" in long.stderr
-    assert re.search(r"loaded the model in .* s\n.* characters in .* s, after .* s for the program", result.stderr)
+    assert re.search(r"loaded the model in .* s\n.*\n.* characters in .* s, after .* s for the program", result.stderr)
     (whole_model / "generation_config.json").write_text('{"do_sample": false}')
     default = cli(*common[:5], stdin="a dog\n")
     assert default.stdout == first + "\n" and "note: temperature 0, as the model's generation_config.json says" in default.stderr
