@@ -178,7 +178,7 @@ def test_a_second_start_compiles_nothing(cli: Any, whole_model: Path, tmp_path: 
     kept = [cli(*common, "--cache", tmp_path / "programs") for _ in range(2)]
     first, second = (json.loads(result.stdout) for result in kept)
     assert first["compiles"] >= 1 and first["loads"] == 0
-    assert (second["compiles"], second["loads"]) == (0, first["compiles"]) and "came from the cache" in kept[1].stderr
+    assert (second["compiles"], second["loads"]) == (0, first["compiles"]) and "programs from the cache in" in kept[1].stderr
     assert first["token_ids"] == second["token_ids"]
     monkeypatch.setenv("TEMPO_CACHE", str(tmp_path / "programs"))
     assert json.loads(cli(*common).stdout)["compiles"] == 0
