@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,39 +35,59 @@ EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", 
 
 @dataclass(frozen=True)
 class Weight:
-    """One tensor of the model: its name in the file, and its shape there."""
+    """One tensor of the model: its name in the file, its shape, and, if it is a part of a tensor there, its rows and the whole shape."""
 
     source: str
     shape: tuple[int, ...]
+    first: int = 0
+    rows: int = 0  # of the tensor in the file; 0: as many as the shape has
+
+    @property
+    def file_shape(self) -> tuple[int, ...]:
+        return (self.rows or self.shape[0], *self.shape[1:])
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
         """Matrices turn from [out, in] to [in, out]; vectors stay."""
         return self.shape[::-1]
 
+    def part(self, array: np.ndarray) -> np.ndarray:
+        """The weight's rows of the tensor in the file."""
+        return array[self.first : self.first + self.shape[0]]
+
 
 def layer_weights(config: LlamaConfig) -> dict[str, Weight]:
-    """The weights of one layer, by their names in `tempo_llm.llama`. Names in the file are relative to `model.layers.N.`."""
-    hidden, inner = config.hidden_size, config.intermediate_size
+    """The weights of one layer, by their names in `tempo_llm.blocks`. Names in the file are relative to `model.layers.N.`."""
+    hidden, inner, layer = config.hidden_size, config.intermediate_size, config.layers[0]
     queries = config.num_attention_heads * config.head_dim
     keys = config.num_key_value_heads * config.head_dim
     matrices = {
-        "attention.query": ("self_attn.q_proj", queries, hidden, config.attention_bias),
-        "attention.key": ("self_attn.k_proj", keys, hidden, config.attention_bias),
-        "attention.value": ("self_attn.v_proj", keys, hidden, config.attention_bias),
-        "attention.output": ("self_attn.o_proj", hidden, queries, config.has_output_bias),
-        "mlp.gate": ("mlp.gate_proj", inner, hidden, config.mlp_bias),
-        "mlp.up": ("mlp.up_proj", inner, hidden, config.mlp_bias),
-        "mlp.down": ("mlp.down_proj", hidden, inner, config.mlp_bias),
+        "attention.query": (queries, hidden, layer.bias),
+        "attention.key": (keys, hidden, layer.bias),
+        "attention.value": (keys, hidden, layer.bias),
+        "attention.output": (hidden, queries, layer.output_bias),
+        "mlp.gate": (inner, hidden, layer.mlp_bias),
+        "mlp.up": (inner, hidden, layer.mlp_bias),
+        "mlp.down": (hidden, inner, layer.mlp_bias),
     }
-    weights = {
-        "attention_norm.weight": Weight("input_layernorm.weight", (hidden,)),
-        "mlp_norm.weight": Weight("post_attention_layernorm.weight", (hidden,)),
-    }
-    for name, (source, size_out, size_in, has_bias) in matrices.items():
-        weights[f"{name}.weight"] = Weight(f"{source}.weight", (size_out, size_in))
+    shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (hidden,) for name in layer.norms}
+    if layer.query_key_norm is not None:
+        widths = (config.head_dim, config.head_dim) if layer.query_key_norm == "head" else (queries, keys)
+        shapes |= {f"attention.{part}.norm.weight": (width,) for part, width in zip(("query", "key"), widths, strict=True)}
+    for name, (size_out, size_in, has_bias) in matrices.items():
+        shapes[f"{name}.weight"] = (size_out, size_in)
         if has_bias:
-            weights[f"{name}.bias"] = Weight(f"{source}.bias", (size_out,))
+            shapes[f"{name}.bias"] = (size_out,)
+    sources = {name: f"{layer.source(stem)}.{kind}" for name in shapes for stem, _, kind in [name.rpartition(".")]}
+    whole = Counter[str]()
+    for name, shape in shapes.items():
+        whole[sources[name]] += shape[0]
+    rows = Counter[str]()
+    weights = {}
+    for name, shape in shapes.items():
+        source = sources[name]
+        weights[name] = Weight(source, shape, rows[source], whole[source])
+        rows[source] += shape[0]
     return weights
 
 
@@ -88,7 +109,7 @@ def load_weights(directory: str | Path, config: LlamaConfig, dtype: str = "float
     if not tied:
         shapes[HEAD] = shapes[EMBEDDING]
     for number in range(config.num_hidden_layers):
-        shapes |= {f"model.layers.{number}.{w.source}": w.shape for w in layers.values()}
+        shapes |= {f"model.layers.{number}.{w.source}": w.file_shape for w in layers.values()}
     _check(tensors, shapes, directory)
 
     weights = _stored("final_norm.weight", _read(tensors, FINAL_NORM), dtype)
@@ -98,7 +119,8 @@ def load_weights(directory: str | Path, config: LlamaConfig, dtype: str = "float
     for name, weight in layers.items():
         stacked: dict[str, np.ndarray] = {}
         for number in range(config.num_hidden_layers):
-            for key, array in _stored(name, _read(tensors, f"model.layers.{number}.{weight.source}").T, dtype).items():
+            part = weight.part(_read(tensors, f"model.layers.{number}.{weight.source}"))
+            for key, array in _stored(name, part.T, dtype).items():
                 if key not in stacked:
                     stacked[key] = np.empty((config.num_hidden_layers, *array.shape), array.dtype)
                 stacked[key][number] = array

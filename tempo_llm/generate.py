@@ -18,6 +18,7 @@ from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import CheckpointError, RequestError, shown
 from tempo_llm.llama import Decoder, Weights, trace_decoder, trace_scorer
 from tempo_llm.sampling import NOT_FINITE, Features, Sampling, chosen_sampling, uniform_draws
+from tempo_llm.stacks import split, stacks_of
 from tempo_llm.types import FloatArray, IntArray
 
 LEAST_CAPACITY = 64  # positions; capacities are this number, doubled as often as a request needs it
@@ -227,7 +228,7 @@ class Generator:
                 f"the capacity is {shown(capacity)}; this model takes 1 to {config.max_position_embeddings} tokens"
             )
         self.form = Weights(str(weights["head.weight"].dtype), "embedding.weight" not in weights)
-        self._weights = weights
+        self._weights = split(weights, stacks_of(config, self.attention))
         # Programs of other capacities are compiled here, where prompts and caches ask for them.
         self._options = {**options, "disable": (*options.get("disable", ()), "capacities")}
         self._decoders: dict[Features, Decoder] = {}
@@ -354,7 +355,7 @@ class Generator:
             scorer = trace_scorer(self.config, self.attention, self.form)
             bounds: Bounds = {
                 scorer.length: tp.upto(capacity),
-                scorer.layers: self.config.num_hidden_layers,
+                **scorer.loops,
             }
             program = scorer.context.compile(bounds, scorer.logits, tp.Config(**self._options))
             self._scorers = {capacity: program.bind(self._weights)}
@@ -362,7 +363,7 @@ class Generator:
 
     @property
     def weights(self) -> Mapping[str, np.ndarray]:
-        """The weights by the names of `checkpoint.load_weights`."""
+        """The weights by their names in the program: those of `checkpoint.load_weights`, if all layers are of one kind."""
         return self._weights
 
     @property
@@ -404,7 +405,7 @@ class Generator:
         With `keeps_loop`, all that is computed at a position stays there: logits of all positions are not kept until the end.
         """
         lengths: Bounds = {decoder.prompt: tp.upto(at_once), decoder.length: tp.upto(capacity)}
-        bounds = {**lengths, decoder.rows: rows, decoder.layers: self.config.num_hidden_layers}
+        bounds = {**lengths, decoder.rows: rows, **decoder.loops}
         options = dict(self._options)
         if keeps_loop:
             options["disable"] = (*options["disable"], "vectorize(t)")

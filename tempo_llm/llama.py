@@ -14,142 +14,58 @@ from dataclasses import dataclass
 import tempo_core as tp
 from tempo_core import Expr, Tensor
 from tempo_llm.attention import Attention
+from tempo_llm.blocks import FLOAT32, Block, Int8Linear, Time, Weights, rms_norm
 from tempo_llm.config import LlamaConfig
 from tempo_llm.sampling import GREEDY, Features, choose, penalized
+from tempo_llm.stacks import Stack, prefix, stacks_of
 
-
-@dataclass(frozen=True)
-class Weights:
-    """The form of a model's weights: their dtype, and whether the head is tied to the embedding.
-
-    int8 matrices have float32 scales, and are computed with in float32; the others in their own dtype.
-    """
-
-    dtype: str = "float32"
-    tied: bool = False
-
-    @property
-    def computed(self) -> str:
-        """The dtype of hidden states, keys and values."""
-        return "float32" if self.dtype == "int8" else self.dtype
-
-    def linear(self, n_in: int, n_out: int, domain: tuple[Expr, ...], bias: bool) -> tp.nn.Linear:
-        """`x @ weight + bias`."""
-        if self.dtype == "int8":
-            return Int8Linear(n_in, n_out, domain, bias)
-        return tp.nn.Linear(n_in, n_out, domain, bias=bias, fed=True, dtype=self.dtype)
-
-
-FLOAT32 = Weights()
-
-
-class Int8Linear(tp.nn.Linear):
-    """`(x @ weight) * scale + bias`: weight int8 [n_in, n_out], scale float32 [n_out]. Only the weight is int8, not the sums."""
-
-    def __init__(self, n_in: int, n_out: int, domain: tuple[Expr, ...] = (), bias: bool = False):
-        tp.nn.Module.__init__(self, None, domain, fed=True)
-        self.n_in, self.n_out = n_in, n_out
-        self.weight = self._input("weight", (n_in, n_out), "int8")
-        self.scale = self._input("scale", (n_out,))
-        self.bias = self._input("bias", (n_out,)) if bias else None
-
-    def _input(self, name: str, shape: tuple[int, ...], dtype: str = "float32") -> Tensor:
-        self.dtype = dtype
-        return self.parameter(name, shape, tp.nn.zeros())
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = (x @ self.weight.astype(x.dtype)) * self.scale
-        return y if self.bias is None else y + self.bias
-
-
-class Attending(tp.nn.GroupedQueryAttention):
-    """Attention with grouped queries whose matrices have the form of the model's weights, and biases where the configuration says so."""
-
-    def __init__(self, config: LlamaConfig, weights: Weights, domain: tuple[Expr, ...]):
-        tp.nn.Module.__init__(self, None, domain, fed=True, dtype=weights.computed)
-        self.width, self.heads, self.key_heads = config.hidden_size, config.num_attention_heads, config.num_key_value_heads
-        self.head_width, self.pattern = config.head_dim, tp.nn.causal
-        self.rope = tp.nn.RoPE(config.head_dim, config.rope_theta, config.rope_scaling)
-        inner, keys, bias = self.heads * self.head_width, self.key_heads * self.head_width, config.attention_bias
-        self.query = weights.linear(self.width, inner, domain, bias)
-        self.key = weights.linear(self.width, keys, domain, bias)
-        self.value = weights.linear(self.width, keys, domain, bias)
-        self.output = weights.linear(inner, self.width, domain, config.has_output_bias)
-
-
-class FeedForward(tp.nn.Module):
-    """SwiGLU: down(silu(gate(x)) * up(x)), with matrices in the form of the model's weights."""
-
-    def __init__(self, config: LlamaConfig, weights: Weights, domain: tuple[Expr, ...]):
-        super().__init__(domain=domain, fed=True)
-        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
-        self.gate = weights.linear(hidden, inner, domain, bias)
-        self.up = weights.linear(hidden, inner, domain, bias)
-        self.down = weights.linear(inner, hidden, domain, bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(tp.silu(self.gate(x)) * self.up(x))
-
-
-class LlamaLayer(tp.nn.Module):
-    """Attention, then SwiGLU. Each reads the normalised hidden state, and its result is added to the hidden state.
-
-    The weights vary over the step `layer`; `patterns` has one attention pattern per layer.
-    """
-
-    def __init__(self, config: LlamaConfig, layer: Expr, patterns: Sequence[tp.nn.Pattern], weights: Weights):
-        super().__init__(name="", domain=(layer,), fed=True)
-        hidden, epsilon, over, dtype = config.hidden_size, config.rms_norm_eps, (layer,), weights.computed
-        self.layer, self.patterns = layer, tuple(patterns)
-        self.attention_norm = tp.nn.RMSNorm(hidden, over, epsilon, fed=True, dtype=dtype)
-        self.attention = Attending(config, weights, over)
-        self.mlp_norm = tp.nn.RMSNorm(hidden, over, epsilon, fed=True, dtype=dtype)
-        self.mlp = FeedForward(config, weights, over)
-
-    def forward(self, x: Tensor, over: Expr) -> Tensor:
-        attended = x + self.attend(self.attention_norm(x), over)
-        return attended + self.mlp(self.mlp_norm(attended))
-
-    def attend(self, x: Tensor, over: Expr) -> Tensor:
-        """Attention along the step `over`. Layers with the same pattern share a tensor of keys and one of values.
-
-        So keys and values are kept for as long as the pattern of their own layers reaches them.
-        """
-        by_name = {pattern.name: pattern for pattern in self.patterns}
-        if len(by_name) == 1:
-            return self.attention(x, over=over, pattern=self.patterns[0])
-        everywhere = tuple(step.expr for step in x.domain.steps)
-        attended = tp.recurrence(x.shape, x.dtype, everywhere, "attended")
-        for name, pattern in by_name.items():
-            for first, last in runs([p.name == name for p in self.patterns]):
-                here = (self.layer >= first) & (self.layer <= last)
-                attended[(*everywhere, here)] = self.attention(x[(*everywhere, here)], over=over, pattern=pattern)
-        return attended
+__all__ = ["FLOAT32", "Decoder", "Llama", "Scorer", "Weights", "trace_decoder", "trace_scorer"]
 
 
 class Llama(tp.nn.Module):
-    """A model whose weights are inputs of the program. One `LlamaLayer` is all layers: its weights vary over the step `layer`."""
+    """A model whose weights are inputs of the program. The layers of each of its stacks are a loop over one of the steps `layers`."""
 
-    def __init__(self, config: LlamaConfig, layer: Expr, patterns: Sequence[tp.nn.Pattern], weights: Weights):
+    def __init__(self, config: LlamaConfig, stacks: Sequence[Stack], layers: Sequence[Expr], time: Time, weights: Weights):
         super().__init__(name="", fed=True)
         hidden, vocabulary = config.hidden_size, config.vocab_size
-        self.weights = weights
-        self.layer = LlamaLayer(config, layer, patterns, weights)
-        self.final_norm = tp.nn.RMSNorm(hidden, epsilon=config.rms_norm_eps, fed=True, dtype=weights.computed)
+        self.config, self.weights = config, weights
+        self.loops = list(zip(layers, stacks, strict=True))
+        for step, stack in self.loops:
+            for body in stack.bodies:
+                block = Block(config, body.layer, body.pattern, step, time, weights, prefix(body, stacks))
+                setattr(self, f"layer_{body.first}", block)
+        self.final_norm = rms_norm(hidden, (), config.rms_norm_eps, config.layers[0].norm_offset, weights.computed)
         self.head = weights.linear(hidden, vocabulary, (), False)
         self.embedding = None if weights.tied else Table(vocabulary, hidden, weights)
 
     def embed(self, token: Tensor) -> Tensor:
         """The first hidden state of a token: a row of the embedding, or a column of the head if the two are tied."""
         if self.embedding is not None:
-            return self.embedding(token)
-        if isinstance(self.head, Int8Linear):
-            return self.head.weight.index(1, token).astype("float32") * self.head.scale.index(0, token)
-        return self.head.weight.index(1, token)
+            row = self.embedding(token)
+        else:
+            row = self.head.weight.index(1, token)
+            if isinstance(self.head, Int8Linear):
+                row = row.astype("float32") * self.head.scale.index(0, token)
+        return row if self.config.embedding_scale == 1.0 else row * self.config.embedding_scale
+
+    def after(self, token: Tensor, at: tuple[Expr, ...]) -> Tensor:
+        """The hidden state after the last layer, at the points `at` of the tokens."""
+        start = self.embed(token)
+        for step, stack in self.loops:
+            hidden = tp.recurrence((self.config.hidden_size,), self.weights.computed, domain=(*at, step), name="hidden")
+            after: Tensor = hidden
+            for body in stack.bodies:
+                after = getattr(self, f"layer_{body.first}")(after).named("after")
+            tp.carry(hidden, start, after, kept=at)
+            (symbol,) = step.steps
+            start = after[(*at, symbol.bound_expr - 1)]
+        return start
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The scores of all tokens of the vocabulary, float32, from the hidden state after the last layer."""
-        return self.head(self.final_norm(hidden)).astype("float32")
+        logits = self.head(self.final_norm(hidden)).astype("float32")
+        cap = self.config.logit_cap
+        return logits if cap is None else cap * tp.tanh(logits / cap)
 
 
 class Table(tp.nn.Module):
@@ -168,7 +84,10 @@ class Table(tp.nn.Module):
 
 @dataclass(frozen=True)
 class Decoder:
-    """The traced program. Its outputs are over (t, b); `rows`, `prompt`, `length` and `layers` are its bounds, needed to compile it."""
+    """The traced program. Its outputs are over (t, b). `rows`, `prompt` and `length` are bounds, needed to compile it.
+
+    So are `loops`, those of the loops over layers, with their numbers. `layers` is the first of them.
+    """
 
     context: tp.Context
     model: Llama
@@ -176,7 +95,11 @@ class Decoder:
     rows: Expr
     prompt: Expr
     length: Expr
-    layers: Expr
+    loops: dict[Expr, int]
+
+    @property
+    def layers(self) -> Expr:
+        return next(iter(self.loops))
 
 
 def trace_decoder(
@@ -202,8 +125,11 @@ def trace_decoder(
     With `is_conversation`, `given` is streamed, over t alone: the program asks for it when it comes to a position, so that somebody may
     speak after the model has. Such a program goes on after end tokens, with the token `follow`.
     """
-    context = tp.Context("p", "t", "b", "l")  # positions before rows: results fill up as the loop over positions goes on
-    with context as ((p, P), (t, T), (b, B), (layer, L)):
+    stacks = stacks_of(config, attention)
+    context = tp.Context(
+        "p", "t", "b", *loop_names(stacks)
+    )  # positions before rows: results fill up as the loop over positions goes on
+    with context as ((p, P), (t, T), (b, B), *layers):
         prompt = tp.input("prompt", (), "int32", domain=(p, b))
         if is_conversation:
             given = tp.input("given", (), "int32", domain=(t,), streamed=True)[t + 1]
@@ -211,15 +137,11 @@ def trace_decoder(
             given = tp.input("given", (), "int32", domain=(t, b))[t + 1, b]
         start, limit = tp.input("start", (), "int32", domain=(b,)), tp.input("limit", (), "int32", domain=(b,))
         draw = tp.input("draw", (), domain=(t, b)) if features.is_sampled else None
-        model = Llama(config, layer, attention.by_layer(config.num_hidden_layers), weights)
+        model = Llama(config, stacks, [layer for layer, _ in layers], Time(t, limit), weights)
 
         text = tp.recurrence((), "int32", domain=(t, b), name="text")  # token + 1: a position that is not reached yet has 0
         token = text - 1
-        hidden = tp.recurrence((config.hidden_size,), weights.computed, domain=(t, b, layer), name="hidden")
-        after = model.layer(hidden, over=t)
-        tp.carry(hidden, model.embed(token), after, kept=(t, b))
-
-        logits = model.logits(after[t, b, L - 1])
+        logits = model.logits(model.after(token, (t, b)))
         scores = penalized(logits, token, start, t, b) if features.is_penalized else logits
         if features.is_biased:
             scores = scores + tp.input("logit_bias", (config.vocab_size,))
@@ -239,33 +161,34 @@ def trace_decoder(
             of_token = logprobs[t - 1, b].index(0, token)
             outputs |= {"logprob": of_token[t, b, t >= P]}
             outputs |= {"top_logprobs": values[t, b, t >= P - 1], "top_tokens": tokens[t, b, t >= P - 1]}
-    return Decoder(context, model, outputs, B, P, T, L)
+    return Decoder(context, model, outputs, B, P, T, counts(stacks, layers))
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """The traced program of `trace_scorer`: `logits` [vocabulary] over t; `length` and `layers` are its bounds."""
+    """The traced program of `trace_scorer`: `logits` [vocabulary] over t; `length` and `loops` are its bounds."""
 
     context: tp.Context
     logits: Tensor
     length: Expr
-    layers: Expr
+    loops: dict[Expr, int]
 
 
 def trace_scorer(config: LlamaConfig, attention: Attention, weights: Weights = FLOAT32) -> Scorer:
     """The program that gives the logits at every position of a text. Its inputs are the weights and `token` int32 [T]."""
-    context = tp.Context("t", "l")
-    with context as ((t, T), (layer, L)):
+    stacks = stacks_of(config, attention)
+    context = tp.Context("t", *loop_names(stacks))
+    with context as ((t, T), *layers):
         token = tp.input("token", (), "int32", domain=(t,))
-        model = Llama(config, layer, attention.by_layer(config.num_hidden_layers), weights)
-        hidden = tp.recurrence((config.hidden_size,), weights.computed, domain=(t, layer), name="hidden")
-        after = model.layer(hidden, over=t)
-        tp.carry(hidden, model.embed(token), after, kept=(t,))
-        return Scorer(context, model.logits(after[t, L - 1]), T, L)
+        model = Llama(config, stacks, [layer for layer, _ in layers], Time(t, T), weights)
+        return Scorer(context, model.logits(model.after(token, (t,))), T, counts(stacks, layers))
 
 
-def runs(flags: Sequence[bool]) -> list[tuple[int, int]]:
-    """The first and last position of each stretch of True."""
-    starts = [k for k, flag in enumerate(flags) if flag and not (k and flags[k - 1])]
-    ends = [k for k, flag in enumerate(flags) if flag and not (k + 1 < len(flags) and flags[k + 1])]
-    return list(zip(starts, ends, strict=True))
+def loop_names(stacks: Sequence[Stack]) -> list[str]:
+    """The names of the steps over layers: `l`, then `l1`, `l2`, ..."""
+    return [f"l{number}" if number else "l" for number in range(len(stacks))]
+
+
+def counts(stacks: Sequence[Stack], layers: Sequence[tuple[Expr, Expr]]) -> dict[Expr, int]:
+    """The bounds of the loops over layers, with their numbers."""
+    return {bound: stack.repeats for (_, bound), stack in zip(layers, stacks, strict=True)}

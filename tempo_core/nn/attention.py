@@ -124,7 +124,7 @@ class GroupedQueryAttention(Module):
         columns = past_keys.transpose(*range(1, rank), 0)  # (..., key heads, head width, positions)
         rows = past_values.transpose(*range(1, rank - 1), 0, rank - 1)  # (..., key heads, positions, head width)
         grouped = queries.reshape(*lead, self.key_heads, self.heads // self.key_heads, self.head_width)
-        weights = fn.softmax(fn.widened(grouped @ columns) * self.head_width**-0.5, -1).astype(rows.dtype)
+        weights = self.weights(grouped @ columns).astype(rows.dtype)
         return self.output((weights @ rows).reshape(*lead, self.heads * self.head_width))
 
     def _along_dimension(self, x: Tensor, pattern: Pattern) -> Tensor:
@@ -145,10 +145,15 @@ class GroupedQueryAttention(Module):
         grouped = by_head.reshape(*lead, self.key_heads, groups, length, self.head_width)
         columns = fn.expand_dims(keys.transpose(*ahead, rank - 2, rank - 1, rank - 3), rank - 2)
         rows = fn.expand_dims(values.transpose(*ahead, rank - 2, rank - 3, rank - 1), rank - 2)
-        scores = fn.where(pattern.mask(length), fn.widened(grouped @ columns) * self.head_width**-0.5, _UNREACHED_SCORE)
-        mixed = fn.softmax(scores, -1).astype(rows.dtype) @ rows  # (..., key heads, groups, length, head width)
+        weights = self.weights(grouped @ columns, pattern.mask(length)).astype(rows.dtype)
+        mixed = weights @ rows  # (..., key heads, groups, length, head width)
         together = mixed.reshape(*lead, self.heads, length, self.head_width).transpose(*ahead, rank - 2, rank - 3, rank - 1)
         return self.output(together.reshape(*lead, length, self.heads * self.head_width))
+
+    def weights(self, products: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The shares of the positions, float32, from the products of a query with their keys. A subclass may compute others."""
+        scores = fn.widened(products) * self.head_width**-0.5
+        return fn.softmax(scores if mask is None else fn.where(mask, scores, _UNREACHED_SCORE), -1)
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         return x.reshape(*x.shape[:-1], heads, self.head_width)

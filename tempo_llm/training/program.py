@@ -10,11 +10,13 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core import Expr, Tensor
-from tempo_core.typing import Bounds, IntoExpr
+from tempo_core.typing import Bounds
 from tempo_llm.attention import Attention
+from tempo_llm.blocks import Time
 from tempo_llm.checkpoint import layer_weights
 from tempo_llm.config import LlamaConfig
 from tempo_llm.llama import Llama, Weights
+from tempo_llm.stacks import stacks_of
 from tempo_llm.training.recipe import TrainRecipe
 
 Arrays = Mapping[str, np.ndarray]
@@ -45,7 +47,7 @@ def trace_training(
     with context as ((e, E), (i, I), (m, M), (b, B), (t, T), (layer, L)):
         text = tp.input("rows", (rows, recipe.length + 1), "int32")
         row = tp.input("row", (), "int32", domain=(e, i, m, b))
-        model = _model(config, layer, recipe.dtype).updated((e, i), "float32")
+        model = _model(config, layer, Time(t, T), recipe.dtype).updated((e, i), "float32")
 
         loss = _loss(model, text.index(0, row), (e, i, m, b), t, (e, i, slice(0, M), slice(0, B), slice(0, T))).named("loss")
         loss.backward()
@@ -88,30 +90,22 @@ def trace_evaluation(config: LlamaConfig, length: int, rows: int) -> Traced:
     context = tp.Context("b", "t", "l")
     with context as ((b, B), (t, T), (layer, L)):
         text = tp.input("rows", (length + 1,), "int32", domain=(b,))
-        loss = _loss(_model(config, layer, "float32"), text, (b,), t, (slice(0, B), slice(0, T)))
+        loss = _loss(_model(config, layer, Time(t, T), "float32"), text, (b,), t, (slice(0, B), slice(0, T)))
     return Traced(context, {B: rows, T: length, L: config.num_hidden_layers}, [loss])
 
 
-def _model(config: LlamaConfig, layer: Expr, dtype: str) -> Llama:
-    patterns = Attention.of_windows(config.windows).by_layer(config.num_hidden_layers)
-    return Llama(config, layer, patterns, Weights(dtype, bool(config.tie_word_embeddings)))
+def _model(config: LlamaConfig, layer: Expr, time: Time, dtype: str) -> Llama:
+    """A model whose layers are all of one kind."""
+    stacks = stacks_of(config, Attention.of_windows(config.windows))
+    return Llama(config, stacks, [layer], time, Weights(dtype, bool(config.tie_word_embeddings)))
 
 
 def _loss(model: Llama, text: Tensor, at: tuple[Expr, ...], t: Expr, everywhere: tuple[Expr | slice, ...]) -> Tensor:
     """The mean cross entropy of the next token. `text` is [length + 1] at each point of `at`; `everywhere` are all points of a batch."""
-    layer = model.layer.layer
     token, following = text.index(0, t), text.index(0, t + 1)
-    hidden = tp.recurrence((model.layer.attention.width,), model.weights.computed, domain=(*at, t, layer), name="hidden")
-    after = model.layer(hidden, over=t)
-    tp.carry(hidden, model.embed(token), after, kept=(*at, t))
-    logits = model.logits(after[(*at, t, _last(layer))])
+    logits = model.logits(model.after(token, (*at, t)))
     chances = tp.log_softmax(logits, -1).index(0, following)
     return -chances[everywhere].mean()
-
-
-def _last(step: Expr) -> IntoExpr:
-    (symbol,) = step.steps
-    return symbol.bound_expr - 1
 
 
 def _at_end(weight: Tensor, updates: Expr) -> Tensor:

@@ -36,24 +36,40 @@ LLAMA3_SCALING = {
 TEXT = ["the quick brown fox jumps over the lazy dog", "a lazy dog sleeps all day long", "foxes and dogs run in the brown woods"]
 
 
+NORMS = {  # of a layer, by model_type, where they are not Llama's
+    "gemma2": ("input", "post_attention", "pre_feedforward", "post_feedforward"),
+    "gemma3_text": ("input", "post_attention", "pre_feedforward", "post_feedforward"),
+    "olmo2": ("post_attention", "post_feedforward"),
+    "olmo3": ("post_attention", "post_feedforward"),
+}
+
+
 def random_tensors(values: Mapping[str, Any], seed: int = 0, tied: bool = False) -> dict[str, np.ndarray]:
     """Weights under their names in a checkpoint."""
     random = np.random.default_rng(seed)
-    hidden, inner, vocabulary = values["hidden_size"], values["intermediate_size"], values["vocab_size"]
-    keys = hidden // values["num_attention_heads"] * values["num_key_value_heads"]
+    kind, hidden, inner, vocabulary = (values[key] for key in ("model_type", "hidden_size", "intermediate_size", "vocab_size"))
+    head = values.get("head_dim") or hidden // values["num_attention_heads"]
+    queries, keys = head * values["num_attention_heads"], head * values["num_key_value_heads"]
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocabulary, hidden), "model.norm.weight": (hidden,)}
     if not tied:
         shapes["lm_head.weight"] = (vocabulary, hidden)
     for layer in range(values["num_hidden_layers"]):
         at = f"model.layers.{layer}"
-        shapes |= {f"{at}.{name}_layernorm.weight": (hidden,) for name in ("input", "post_attention")}
-        matrices = {"q": (hidden, hidden), "k": (keys, hidden), "v": (keys, hidden), "o": (hidden, hidden)}
+        shapes |= {f"{at}.{name}_layernorm.weight": (hidden,) for name in NORMS.get(kind, ("input", "post_attention"))}
+        if kind in ("qwen3", "gemma3_text"):
+            shapes |= {f"{at}.self_attn.{name}_norm.weight": (head,) for name in "qk"}
+        if kind in ("olmo2", "olmo3"):
+            shapes |= {f"{at}.self_attn.{name}_norm.weight": (size,) for name, size in (("q", queries), ("k", keys))}
+        matrices = {"q": (queries, hidden), "k": (keys, hidden), "v": (keys, hidden), "o": (hidden, queries)}
         linear = {f"self_attn.{name}_proj": shape for name, shape in matrices.items()}
         linear |= {"mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}
+        if kind == "phi3":
+            linear = {name: shape for name, shape in linear.items() if name[-6] in "on"}  # o_proj, down_proj
+            linear |= {"self_attn.qkv_proj": (queries + 2 * keys, hidden), "mlp.gate_up_proj": (2 * inner, hidden)}
         for name, shape in linear.items():
             shapes[f"{at}.{name}.weight"] = shape
             is_biased = values.get("attention_bias" if "attn" in name else "mlp_bias")
-            if is_biased or (values["model_type"] == "qwen2" and name[-6] in "qkv" and "attn" in name):
+            if is_biased or (kind == "qwen2" and name[-6] in "qkv" and "attn" in name):
                 shapes[f"{at}.{name}.bias"] = shape[:1]
     return {name: random.normal(0.0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
 

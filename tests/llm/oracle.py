@@ -1,4 +1,4 @@
-"""A plain Llama forward pass in NumPy and float64, which computes the whole sequence again for every new token."""
+"""A plain forward pass of Llama and its relatives in NumPy and float64, which computes the whole sequence again for every new token."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 
-def inverse_frequencies(values: dict) -> np.ndarray:
+def head_size(values: dict) -> int:
+    return values.get("head_dim") or values["hidden_size"] // values["num_attention_heads"]
+
+
+def inverse_frequencies(values: dict, length: int = 0) -> np.ndarray:
     """The rotary frequencies by the formulas of the Llama 3.1 report, element by element, without code of the package."""
-    size = values["hidden_size"] // values["num_attention_heads"]
+    size = int(head_size(values) * values.get("partial_rotary_factor", 1.0))
     scaling = values.get("rope_scaling") or {"rope_type": "default"}
     result = []
     for k in range(0, size, 2):
         frequency = 1.0 / values["rope_theta"] ** (k / size)
+        if scaling["rope_type"] == "longrope":
+            frequency /= scaling["long_factor" if length > scaling["original_max_position_embeddings"] else "short_factor"][
+                k // 2
+            ]
         if scaling["rope_type"] == "linear":
             frequency /= scaling["factor"]
         if scaling["rope_type"] == "llama3":
@@ -41,54 +49,130 @@ def inverse_frequencies(values: dict) -> np.ndarray:
     return np.array(result)
 
 
+def amplitude(values: dict) -> float:
+    """What cosines and sines are multiplied by."""
+    scaling = values.get("rope_scaling") or {"rope_type": "default"}
+    if scaling["rope_type"] == "yarn":
+        return 1.0 + 0.1 * math.log(scaling["factor"])
+    if scaling["rope_type"] != "longrope":
+        return 1.0
+    original = scaling["original_max_position_embeddings"]
+    return math.sqrt(1 + math.log(values["max_position_embeddings"] / original) / math.log(original))
+
+
 Mask = Callable[[int, int], bool]  # whether the first position attends to the second
+GEMMA, OLMO = ("gemma2", "gemma3_text"), ("olmo2", "olmo3")
+FULL = {"gemma2": 2, "gemma3_text": 6, "olmo3": 4}  # each so-and-so-many-th layer attends to all positions
 
 
-def logits(values: dict, tensors: dict[str, np.ndarray], tokens: list[int], masks: Sequence[Mask] = ()) -> np.ndarray:
+def window(values: dict, layer: int) -> float:
+    """How many positions a layer attends to."""
+    kind, size = values["model_type"], values.get("sliding_window") or math.inf
+    if "layer_types" in values:
+        return size if values["layer_types"][layer] == "sliding_attention" else math.inf
+    if kind in FULL:
+        return math.inf if (layer + 1) % values.get("sliding_window_pattern", FULL[kind]) == 0 else size
+    return math.inf if kind in ("qwen2", "qwen3", "smollm3") else size
+
+
+def rotary(values: dict, layer: int) -> dict | None:
+    """`values` with the rotary settings of a layer; None if it has none."""
+    kind, is_windowed = values["model_type"], window(values, layer) < math.inf
+    if kind == "smollm3" and not values.get("no_rope_layers", [1, 1, 1, 0] * 9)[layer]:
+        return None
+    if kind == "gemma3_text" and is_windowed:
+        return {**values, "rope_theta": values["rope_local_base_freq"], "rope_scaling": None}
+    return {**values, "rope_scaling": None} if kind == "olmo3" and is_windowed else values
+
+
+def logits(
+    values: dict, tensors: dict[str, np.ndarray], tokens: list[int], masks: Sequence[Mask] = (), length: int = 0
+) -> np.ndarray:
     """Logits after the last of `tokens`, from `config.json` values and tensors under their Hugging Face names.
 
-    `masks` has one mask per layer; without masks, all layers attend to every position so far.
+    `length` is that of the whole text, for the frequencies of longrope: without it, it is that of `tokens`.
+    `masks` has one mask per layer; without masks, each layer attends to the positions so far that its window reaches.
     """
     w = {name: np.asarray(tensor, np.float64) for name, tensor in tensors.items()}
-    heads, kv_heads = values["num_attention_heads"], values["num_key_value_heads"]
-    size, count = values["hidden_size"] // heads, len(tokens)
-    angles = np.arange(count)[:, None] * inverse_frequencies(values)
-    cosine, sine = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    kind, heads, kv_heads = values["model_type"], values["num_attention_heads"], values["num_key_value_heads"]
+    size, count, shift = head_size(values), len(tokens), 1.0 if kind in GEMMA else 0.0
 
     def linear(x: np.ndarray, name: str) -> np.ndarray:
         return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0.0)
 
     def norm(x: np.ndarray, name: str) -> np.ndarray:
-        return x / np.sqrt((x**2).mean(-1, keepdims=True) + values["rms_norm_eps"]) * w[name]
+        """As it is, if the model has no such norm."""
+        if f"{name}.weight" not in w:
+            return x
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + values["rms_norm_eps"]) * (shift + w[f"{name}.weight"])
 
-    def rotate(x: np.ndarray) -> np.ndarray:
-        first, second = np.split(x, 2, -1)
-        return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], -1)
+    def rotate(x: np.ndarray, layer: int) -> np.ndarray:
+        chosen = rotary(values, layer)
+        if chosen is None:
+            return x
+        angles = np.arange(count)[:, None] * inverse_frequencies(chosen, length or count)
+        cosine, sine = np.cos(angles)[:, None] * amplitude(chosen), np.sin(angles)[:, None] * amplitude(chosen)
+        first, second = np.split(x[..., : 2 * angles.shape[1]], 2, -1)
+        turned = [first * cosine - second * sine, second * cosine + first * sine]
+        return np.concatenate([*turned, x[..., 2 * angles.shape[1] :]], -1)
 
-    x = w["model.embed_tokens.weight"][tokens]
-    for layer in range(values["num_hidden_layers"]):
-        at = f"model.layers.{layer}"
-        y = norm(x, f"{at}.input_layernorm.weight")
-        q = rotate(linear(y, f"{at}.self_attn.q_proj").reshape(count, heads, size))
-        k = rotate(linear(y, f"{at}.self_attn.k_proj").reshape(count, kv_heads, size))
-        v = linear(y, f"{at}.self_attn.v_proj").reshape(count, kv_heads, size)
+    def attention(y: np.ndarray, layer: int, at: str) -> np.ndarray:
+        if kind == "phi3":
+            q, k, v = np.split(linear(y, f"{at}.qkv_proj"), [heads * size, (heads + kv_heads) * size], -1)
+        else:
+            q, k, v = (linear(y, f"{at}.{name}_proj") for name in "qkv")
+        if kind in OLMO:
+            q, k = norm(q, f"{at}.q_norm"), norm(k, f"{at}.k_norm")
+        q, k, v = (x.reshape(count, -1, size) for x in (q, k, v))
+        if kind not in OLMO:
+            q, k = norm(q, f"{at}.q_norm"), norm(k, f"{at}.k_norm")
+        q, k = rotate(q, layer), rotate(k, layer)
+        if kind == "ministral3":
+            scaling = values["rope_scaling"]
+            turns = np.arange(count) // scaling["original_max_position_embeddings"]
+            q = q * (1 + scaling["llama_4_scaling_beta"] * np.log(1 + turns))[:, None, None]
         k, v = np.repeat(k, heads // kv_heads, 1), np.repeat(v, heads // kv_heads, 1)
-        scores = np.einsum("qhd,khd->hqk", q, k) / math.sqrt(size)
-        reached = [[masks[layer](q, k) if masks else k <= q for k in range(count)] for q in range(count)]
+        scores = np.einsum("qhd,khd->hqk", q, k) / math.sqrt(values.get("query_pre_attn_scalar", size))
+        if kind == "gemma2":
+            scores = 50 * np.tanh(scores / 50)
+        reach = window(values, layer)
+        reached = [[masks[layer](q, k) if masks else q - reach < k <= q for k in range(count)] for q in range(count)]
         scores = np.where(reached, scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
-        mixed = np.einsum("hqk,khd->qhd", weights, v).reshape(count, heads * size)
-        x = x + linear(mixed, f"{at}.self_attn.o_proj")
-        y = norm(x, f"{at}.post_attention_layernorm.weight")
-        gate = linear(y, f"{at}.mlp.gate_proj")
-        x = x + linear(gate / (1 + np.exp(-gate)) * linear(y, f"{at}.mlp.up_proj"), f"{at}.mlp.down_proj")
-    return norm(x[-1], "model.norm.weight") @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T
+        return linear(np.einsum("hqk,khd->qhd", weights, v).reshape(count, heads * size), f"{at}.o_proj")
+
+    def feed_forward(y: np.ndarray, at: str) -> np.ndarray:
+        if kind == "phi3":
+            gate, up = np.split(linear(y, f"{at}.gate_up_proj"), 2, -1)
+        else:
+            gate, up = linear(y, f"{at}.gate_proj"), linear(y, f"{at}.up_proj")
+        if kind in GEMMA:
+            active = gate / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)))
+        else:
+            active = gate / (1 + np.exp(-gate))
+        return linear(active * up, f"{at}.down_proj")
+
+    x = w["model.embed_tokens.weight"][tokens] * (math.sqrt(values["hidden_size"]) if kind in GEMMA else 1)
+    for layer in range(values["num_hidden_layers"]):
+        at = f"model.layers.{layer}"
+        if kind in GEMMA or kind in OLMO:
+            y = attention(norm(x, f"{at}.input_layernorm"), layer, f"{at}.self_attn")
+            x = x + norm(y, f"{at}.post_attention_layernorm")
+            y = feed_forward(norm(x, f"{at}.pre_feedforward_layernorm"), f"{at}.mlp")
+            x = x + norm(y, f"{at}.post_feedforward_layernorm")
+        else:
+            x = x + attention(norm(x, f"{at}.input_layernorm"), layer, f"{at}.self_attn")
+            x = x + feed_forward(norm(x, f"{at}.post_attention_layernorm"), f"{at}.mlp")
+    result = norm(x[-1], "model.norm") @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T
+    return 30 * np.tanh(result / 30) if kind == "gemma2" else result
 
 
-def greedy(values: dict, tensors: dict[str, np.ndarray], prompt: list[int], count: int, masks: Sequence[Mask] = ()) -> list[int]:
+def greedy(
+    values: dict, tensors: dict[str, np.ndarray], prompt: list[int], count: int, masks: Sequence[Mask] = (), length: int = 0
+) -> list[int]:
     """The `count` most likely tokens after `prompt`, one after the other."""
     tokens = list(prompt)
     for _ in range(count):
-        tokens.append(int(logits(values, tensors, tokens, masks).argmax()))
+        tokens.append(int(logits(values, tensors, tokens, masks, length).argmax()))
     return tokens[len(prompt) :]

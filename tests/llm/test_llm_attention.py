@@ -12,7 +12,7 @@ import tempo_core as tp
 from tempo_llm import Attention, Generator, Layers, LlamaConfig, PatternError, load_weights
 from tempo_llm.attention import PATTERNS, parse_pattern
 from tempo_llm.generate import Request
-from tempo_llm.llama import runs
+from tempo_llm.stacks import stretches
 from tests.llm import oracle
 from tests.llm.masks import SAMPLES
 
@@ -104,7 +104,9 @@ def test_what_is_kept_of_the_keys_follows_from_the_layers_patterns(
     generator = make_generator(values, tensors, write_model(values, tensors), "0-1:full,2-:window=4+sink=2", capacity=40)
     text = generator.plan([PROMPT], 30, max_context=40, full=True)
     slots = re.findall(
-        r"^ *attention\.keys\S* +float32\[B,\S+ +(?:block|window) +(?:1 x )*(\d+ x \d+)", text.replace(", ", ","), re.MULTILINE
+        r"^ *(?:layers\.\d+\.)?attention\.keys\S* +float32\[B,\S+ +(?:block|window) +(?:1 x )*(\d+ x \d+)",
+        text.replace(", ", ","),
+        re.MULTILINE,
     )
     assert sorted(slots) == ["2 x 2", "4 x 2", "40 x 2"], text
 
@@ -166,6 +168,18 @@ def test_a_mistake_is_found_before_the_weights_are_read(values: dict[str, Any], 
         Generator.from_directory(directory, Attention.parse("0-1:full,5:window=2"))
 
 
-def test_runs_of_layers() -> None:
-    assert runs([True, True, False, True]) == [(0, 1), (3, 3)]
-    assert runs([False]) == [] and runs([True]) == [(0, 0)]
+@pytest.mark.parametrize(
+    ("kinds", "periods"),
+    [
+        ("F", [(1, 1)]),
+        ("FFFF", [(1, 4)]),
+        ("FFWW", [(1, 2), (1, 2)]),
+        ("FWFWFW", [(2, 3)]),
+        ("FWFWFWF", [(2, 3), (1, 1)]),
+        ("WWWFWWWFWW", [(4, 2), (1, 2)]),
+        ("FWBW", [(4, 1)]),
+        ("FWWFWWB", [(3, 2), (1, 1)]),
+    ],
+)
+def test_layers_become_loops_with_few_layers_in_them(kinds: str, periods: list[tuple[int, int]]) -> None:
+    assert stretches(kinds) == periods

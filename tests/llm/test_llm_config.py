@@ -88,7 +88,7 @@ def test_the_amplitude_of_yarn(values: dict[str, Any], change: dict[str, Any], a
         ({"model_type": "mistral", "sliding_window": None}, ()),
         ({"model_type": "mistral", "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]}, (None, 8)),
         ({"model_type": "qwen2", "sliding_window": 8}, ()),
-        ({"model_type": "qwen2", "sliding_window": 8, "use_sliding_window": True}, (None, None)),
+        ({"model_type": "qwen2", "sliding_window": 8, "use_sliding_window": True}, ()),
         ({"model_type": "qwen2", "sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}, (None, 8)),
     ],
 )

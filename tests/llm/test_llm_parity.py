@@ -41,11 +41,23 @@ class Row:
     family: str
     settings: dict[str, Any] = field(default_factory=dict)
     shards: bool = False
+    embeddings: float = 1.0  # a factor: where embeddings are large and the head is tied to them, a model repeats its last token
 
 
 def rope(**values: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_theta": 10000.0, **values}}
 
+
+def ropes(**values: Any) -> dict[str, Any]:
+    """Settings for each kind of layers; `values` are those of the full ones."""
+    local = {"rope_type": "default", "rope_theta": 10000.0}
+    return {"rope_parameters": {"full_attention": {"rope_theta": 50000.0, **values}, "sliding_attention": local}}
+
+
+GROWING = {**YARN, "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.3}
+SHORT, LONG = [1.0, 1.3, 2.0, 3.5], [1.5, 2.5, 6.0, 9.0]
+LONGROPE = {"rope_type": "longrope", "short_factor": SHORT, "long_factor": LONG}
+HALF = {"rope_type": "longrope", "short_factor": SHORT[:2], "long_factor": LONG[:2], "partial_rotary_factor": 0.5}
 
 ROWS = {
     "llama 2": Row("Llama", {"num_key_value_heads": 4}),
@@ -66,7 +78,62 @@ ROWS = {
     "mistral, no window": Row("Mistral", {"sliding_window": None, "head_dim": 16}),
     "qwen 2": Row("Qwen2", {"tie_word_embeddings": True}),
     "qwen 2, window from layer 1 on": Row("Qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
+    "qwen 3": Row("Qwen3", {"head_dim": 16}),
+    "qwen 3, window and biases": Row(
+        "Qwen3",
+        {"head_dim": 8, "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1, "attention_bias": True},
+    ),
+    "gemma 2": Row("Gemma2", {"head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 24}, embeddings=0.03),
+    "gemma 2, no caps": Row(
+        "Gemma2",
+        {
+            "head_dim": 8,
+            "sliding_window": 5,
+            "num_hidden_layers": 3,
+            "attn_logit_softcapping": None,
+            "final_logit_softcapping": None,
+        },
+        embeddings=0.03,
+    ),
+    "gemma 3": Row("Gemma3Text", {"head_dim": 16, "sliding_window": 8, "num_hidden_layers": 8}, embeddings=0.03),
+    "gemma 3, linear rope": Row(
+        "Gemma3Text",
+        {
+            "head_dim": 8,
+            "sliding_window": 5,
+            "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            **ropes(rope_type="linear", factor=4.0),
+        },
+        embeddings=0.03,
+    ),
+    "phi 3": Row("Phi3", {"original_max_position_embeddings": 256}),
+    "phi 3, longrope, long factors": Row(
+        "Phi3", {"original_max_position_embeddings": 16, "sliding_window": 9, **rope(**LONGROPE)}
+    ),
+    "phi 4, longrope, short factors": Row("Phi3", {"original_max_position_embeddings": 240, **rope(**HALF)}),
+    "smollm 3": Row("SmolLM3", {"num_hidden_layers": 5, "tie_word_embeddings": False}),
+    "smollm 3, windows and biases": Row(
+        "SmolLM3",
+        {
+            "num_hidden_layers": 3,
+            "no_rope_layers": [0, 1, 0],
+            "use_sliding_window": True,
+            "sliding_window": 6,
+            "attention_bias": True,
+            "mlp_bias": True,
+        },
+    ),
+    "olmo 2": Row("Olmo2"),
+    "olmo 2, llama3 rope, biases": Row("Olmo2", {"num_key_value_heads": 4, "attention_bias": True, **rope(**LLAMA3)}),
+    "olmo 3": Row("Olmo3", {"num_hidden_layers": 5, "sliding_window": 8}),
+    "olmo 3, yarn rope": Row(
+        "Olmo3", {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"], **ropes(**YARN)}
+    ),
+    "ministral 3": Row("Ministral3", {"head_dim": 16, **rope(**GROWING, mscale=1.0, mscale_all_dim=1.0)}),
+    "ministral 3, window": Row("Ministral3", {"head_dim": 8, "sliding_window": 8, **rope(**GROWING)}),
 }
+TODAY = list(ROWS)[list(ROWS).index("qwen 3") :]  # families with layers that are not Llama's
 
 
 def save(row: Row, directory: Path) -> Any:
@@ -75,12 +142,13 @@ def save(row: Row, directory: Path) -> Any:
     import transformers
 
     torch.manual_seed(0)
-    config = getattr(transformers, f"{row.family}Config")(**{**SIZES, **row.settings})
-    model = getattr(transformers, f"{row.family}ForCausalLM")(config).eval()
+    config = getattr(transformers, f"{row.family}Config")(**{**SIZES, "pad_token_id": None, **row.settings})
+    model = getattr(transformers, f"{row.family.removesuffix('Text')}ForCausalLM")(config).eval()
     with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(row.embeddings)
         for name, parameter in model.named_parameters():
-            if name.endswith("bias"):  # they begin at zero
-                parameter.normal_(0, 0.3)
+            if name.endswith("bias") or "norm" in name:  # they begin at zero, or at one
+                parameter.add_(torch.empty_like(parameter).normal_(0, 0.3))
     model.save_pretrained(directory, **({"max_shard_size": "20KB"} if row.shards else {}))
     return model
 
@@ -98,6 +166,22 @@ def test_logits_equal_those_of_transformers(tmp_path: Path, name: str) -> None:
     logits = tempo_llm.load(tmp_path).logits(ids)
     largest = np.abs(expected).max(-1, keepdims=True)
     assert (np.abs(logits - expected) / largest).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in TODAY])
+def test_200_tokens_equal_those_of_transformers(tmp_path: Path, name: str) -> None:
+    """The prompt is longer than the original context of the row with the long factors: `transformers` takes those from there on."""
+    import torch
+
+    model = save(ROWS[name], tmp_path)
+    prompt = np.random.default_rng(list(ROWS).index(name)).integers(0, SIZES["vocab_size"], 20).tolist()
+    (completion,) = tempo_llm.load(tmp_path).generate(prompt, 200, ignore_eos=True).completions
+    model.generation_config.eos_token_id = None
+    ids = torch.tensor([prompt])
+    tokens = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=200, do_sample=False, pad_token_id=0)
+    expected = tokens[0, len(prompt) :].tolist()
+    assert list(completion.token_ids) == expected
+    assert len(set(expected)) > 3
 
 
 def test_tokens_equal_those_of_transformers(tmp_path: Path) -> None:

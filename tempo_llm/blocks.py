@@ -1,0 +1,220 @@
+"""The parts of a model as modules of `tp.nn`: matrices in the form of the model's weights, norms, attention, and the gated feed-forward layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import tempo_core as tp
+from tempo_core import Expr, Tensor
+from tempo_core.typing import Value
+from tempo_llm.config import LlamaConfig
+from tempo_llm.layer import Layer, Rope
+
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "silu": tp.silu,
+    "gelu_pytorch_tanh": lambda x: tp.gelu(x, approximate=True),
+}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The form of a model's weights: their dtype, and whether the head is tied to the embedding.
+
+    int8 matrices have float32 scales, and are computed with in float32; the others in their own dtype.
+    """
+
+    dtype: str = "float32"
+    tied: bool = False
+
+    @property
+    def computed(self) -> str:
+        """The dtype of hidden states, keys and values."""
+        return "float32" if self.dtype == "int8" else self.dtype
+
+    def normed(self, n_in: int, n_out: int, domain: tuple[Expr, ...], bias: bool, norm: tp.nn.RMSNorm) -> tp.nn.Linear:
+        """`norm(x @ weight + bias)`: a norm of as many elements as the norm is wide, one group after the other."""
+        if self.dtype == "int8":
+            linear: NormedLinear = NormedInt8Linear(n_in, n_out, domain, bias)
+        else:
+            linear = NormedLinear(n_in, n_out, domain, bias=bias, fed=True, dtype=self.dtype)
+        linear.norm = norm
+        return linear
+
+    def linear(self, n_in: int, n_out: int, domain: tuple[Expr, ...], bias: bool) -> tp.nn.Linear:
+        """`x @ weight + bias`."""
+        if self.dtype == "int8":
+            return Int8Linear(n_in, n_out, domain, bias)
+        return tp.nn.Linear(n_in, n_out, domain, bias=bias, fed=True, dtype=self.dtype)
+
+
+FLOAT32 = Weights()
+
+
+class Int8Linear(tp.nn.Linear):
+    """`(x @ weight) * scale + bias`: weight int8 [n_in, n_out], scale float32 [n_out]. Only the weight is int8, not the sums."""
+
+    def __init__(self, n_in: int, n_out: int, domain: tuple[Expr, ...] = (), bias: bool = False):
+        tp.nn.Module.__init__(self, None, domain, fed=True)
+        self.n_in, self.n_out = n_in, n_out
+        self.weight = self._input("weight", (n_in, n_out), "int8")
+        self.scale = self._input("scale", (n_out,))
+        self.bias = self._input("bias", (n_out,)) if bias else None
+
+    def _input(self, name: str, shape: tuple[int, ...], dtype: str = "float32") -> Tensor:
+        self.dtype = dtype
+        return self.parameter(name, shape, tp.nn.zeros())
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = (x @ self.weight.astype(x.dtype)) * self.scale
+        return y if self.bias is None else y + self.bias
+
+
+class NormedLinear(tp.nn.Linear):
+    """A projection, and an RMS norm of its result: of each head, or of all heads together."""
+
+    norm: tp.nn.RMSNorm
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        return self.norm(y.reshape(*y.shape[:-1], self.n_out // self.norm.width, self.norm.width)).reshape(*y.shape)
+
+
+class NormedInt8Linear(NormedLinear, Int8Linear):
+    """The same, with an int8 matrix."""
+
+
+def rms_norm(width: int, domain: tuple[Expr, ...], epsilon: float, offset: float | None, dtype: str) -> tp.nn.RMSNorm:
+    """An RMS norm, whose weight is the parameter plus `offset` if there is one."""
+    if offset is None:
+        return tp.nn.RMSNorm(width, domain, epsilon, fed=True, dtype=dtype)
+    return OffsetNorm(width, domain, epsilon, offset, dtype)
+
+
+class OffsetNorm(tp.nn.RMSNorm):
+    """An RMS norm that multiplies by offset + weight, in float32, before the result gets x's dtype."""
+
+    def __init__(self, width: int, domain: tuple[Expr, ...], epsilon: float, offset: float, dtype: str):
+        super().__init__(width, domain, epsilon, fed=True, dtype=dtype)
+        self.offset = offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.astype("float32")
+        normed = wide * tp.rsqrt(tp.square(wide).mean(-1, keepdims=True) + self.epsilon)
+        return (normed * (self.weight.astype("float32") + self.offset)).astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class Time:
+    """The step of positions, and how many positions a text may have: a tensor where rows differ, or the bound of the step."""
+
+    position: Expr
+    length: Tensor | Expr
+
+
+def rotary(rope: Rope, head_width: int, time: Time) -> tp.nn.RoPE:
+    """The module of a rotary embedding."""
+    is_plain = rope.width == head_width and rope.long is None
+    return tp.nn.RoPE(rope.width, rope.theta, rope.scaling) if is_plain else PartialRoPE(rope, time)
+
+
+class PartialRoPE(tp.nn.RoPE):
+    """A rotary embedding of the first elements of each head of x [..., heads, head width]; the others stay. Perhaps with LongRoPE's factors."""
+
+    def __init__(self, rope: Rope, time: Time):
+        super().__init__(rope.width, rope.theta, rope.scaling)
+        self.long, self.time = rope.long, time
+
+    def rotation(self, position: Value) -> tuple[Tensor, Tensor]:
+        if self.long is None:
+            return super().rotation(position)
+        is_long = self.time.length > self.long.original
+        angles = tp.where(is_long, self._divided(self.long.long), self._divided(self.long.short)) * position
+        return tp.cos(angles) * self.long.amplitude, tp.sin(angles) * self.long.amplitude
+
+    def forward(self, x: Tensor, position: Value) -> Tensor:
+        turned = super().forward(x.spatial[..., : self.width], position)
+        return tp.concatenate([turned, x.spatial[..., self.width :]], -1) if self.width < x.shape[-1] else turned
+
+    def _divided(self, factors: Sequence[float]) -> Tensor:
+        return tp.constant(tp.nn.inverse_frequencies(self.width, self.theta) / np.asarray(factors, np.float32))
+
+
+class Attending(tp.nn.GroupedQueryAttention):
+    """Attention with grouped queries, as the description of the layer says, whose matrices have the form of the model's weights."""
+
+    def __init__(self, config: LlamaConfig, layer: Layer, weights: Weights, domain: tuple[Expr, ...], time: Time):
+        tp.nn.Module.__init__(self, None, domain, fed=True, dtype=weights.computed)
+        self.width, self.heads, self.key_heads = config.hidden_size, config.num_attention_heads, config.num_key_value_heads
+        self.head_width, self.pattern, self.layer, self.time = config.head_dim, tp.nn.causal, layer, time
+        self.rope = None if layer.rope is None else rotary(layer.rope, config.head_dim, time)
+
+        self.query, self.key = (self._projection(config, weights, domain, heads) for heads in (self.heads, self.key_heads))
+        self.value = weights.linear(self.width, self.key_heads * self.head_width, domain, layer.bias)
+        self.output = weights.linear(self.heads * self.head_width, self.width, domain, layer.output_bias)
+
+    def _projection(self, config: LlamaConfig, weights: Weights, domain: tuple[Expr, ...], heads: int) -> tp.nn.Linear:
+        """The matrix of queries or keys, with a norm if the layer has it."""
+        layer, size = self.layer, heads * self.head_width
+        if layer.query_key_norm is None:
+            return weights.linear(self.width, size, domain, layer.bias)
+        width = self.head_width if layer.query_key_norm == "head" else size
+        norm = rms_norm(width, domain, config.rms_norm_eps, layer.norm_offset, self.dtype)
+        return weights.normed(self.width, size, domain, layer.bias, norm)
+
+    def weights(self, products: Tensor, mask: Tensor | None = None) -> Tensor:
+        layer = self.layer
+        scores = products.astype("float32") * layer.scale
+        if layer.growth is not None:
+            turns = tp.zeros(()) + self.time.position // layer.growth.original
+            scores = scores * (1 + layer.growth.rate * tp.log(1 + turns))
+        if layer.score_cap is not None:
+            scores = layer.score_cap * tp.tanh(scores / layer.score_cap)
+        return tp.softmax(scores, -1)
+
+
+class FeedForward(tp.nn.Module):
+    """down(activation(gate(x)) * up(x)), with matrices in the form of the model's weights."""
+
+    def __init__(self, config: LlamaConfig, layer: Layer, weights: Weights, domain: tuple[Expr, ...]):
+        super().__init__(domain=domain, fed=True)
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.activation = ACTIVATIONS[layer.activation]
+        self.gate = weights.linear(hidden, inner, domain, layer.mlp_bias)
+        self.up = weights.linear(hidden, inner, domain, layer.mlp_bias)
+        self.down = weights.linear(inner, hidden, domain, layer.mlp_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.activation(self.gate(x)) * self.up(x))
+
+
+class Block(tp.nn.Module):
+    """A layer of a model: the results of attention and of the feed-forward layer are added to the hidden state.
+
+    Its weights vary over the step `step`; it attends along the positions, to what `pattern` says.
+    """
+
+    def __init__(
+        self, config: LlamaConfig, layer: Layer, pattern: tp.nn.Pattern, step: Expr, time: Time, weights: Weights, name: str
+    ):
+        super().__init__(name=name, domain=(step,), fed=True)
+        self.pattern, self.time = pattern, time
+        epsilon, dtype = config.rms_norm_eps, weights.computed
+        norms = {name: rms_norm(config.hidden_size, (step,), epsilon, layer.norm_offset, dtype) for name in layer.norms}
+        self.attention_norm = norms.get("attention_norm")
+        self.attention = Attending(config, layer, weights, (step,), time)
+        self.attention_result_norm = norms.get("attention_result_norm")
+        self.mlp_norm = norms.get("mlp_norm")
+        self.mlp = FeedForward(config, layer, weights, (step,))
+        self.mlp_result_norm = norms.get("mlp_result_norm")
+
+    def forward(self, x: Tensor) -> Tensor:
+        attended = self.attend(x if self.attention_norm is None else self.attention_norm(x))
+        attended = x + (attended if self.attention_result_norm is None else self.attention_result_norm(attended))
+        result = self.mlp(attended if self.mlp_norm is None else self.mlp_norm(attended))
+        return attended + (result if self.mlp_result_norm is None else self.mlp_result_norm(result))
+
+    def attend(self, x: Tensor) -> Tensor:
+        return self.attention(x, over=self.time.position, pattern=self.pattern)

@@ -1,0 +1,244 @@
+"""How each family of models differs from Llama: functions from the values of `config.json` to the layers of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tempo_llm.errors import shown
+from tempo_llm.layer import Growth, Layer
+from tempo_llm.rope import KINDS, rope_of, settings
+from tempo_llm.values import LARGEST, Values
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes that layers are described with."""
+
+    hidden: int
+    layers: int
+    head: int  # the width of a head
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a family makes of `config.json`: its layers; and the factor of embeddings and the cap of logits, if it has them."""
+
+    layers: tuple[Layer, ...]
+    embedding_scale: float = 1.0
+    logit_cap: float | None = None
+
+
+@dataclass(frozen=True)
+class Family:
+    """A row of the table: the function, and the values of keys that are absent where they differ from Llama's."""
+
+    describe: Callable[[Values, Sizes], Description]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _plain(values: Values, sizes: Sizes, theta: float = 10000.0, partial: bool = False) -> Layer:
+    """A layer of Llama, with the rotary settings of the file, and its biases."""
+    bias = values.flag("attention_bias")
+    return Layer(
+        sizes.head**-0.5,
+        rope_of(values, sizes.head, theta, partial=partial),
+        bias=bias,
+        output_bias=bias,
+        activation=_activation(values, "hidden_act", "silu"),
+        mlp_bias=values.flag("mlp_bias"),
+    )
+
+
+def _activation(values: Values, key: str, activation: str) -> str:
+    """The activation of the feed-forward layer: the one of the family, or an error."""
+    spelled = values.get(key, activation)
+    if spelled != activation and (activation, spelled) != ("silu", "swish"):
+        raise values.error(f"{key} is {shown(spelled)}; the feed-forward layer of this family is supported with {activation!r}")
+    return activation
+
+
+def _kinds(values: Values, count: int, is_sliding: Callable[[int], bool]) -> list[bool]:
+    """Whether each layer is a windowed one: by `layer_types`, or, where this key is absent, by its number."""
+    kinds = values.get("layer_types")
+    if kinds is None:
+        return [is_sliding(layer) for layer in range(count)]
+    if not isinstance(kinds, list) or len(kinds) != count or any(kind not in KINDS for kind in kinds):
+        raise values.error(f"layer_types must name {count} layers, each full_attention or sliding_attention")
+    return [kind == "sliding_attention" for kind in kinds]
+
+
+def _window(values: Values) -> int | None:
+    """The sliding window."""
+    value = values.get("sliding_window")
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise values.error(f"sliding_window is {shown(value)}; it must be a positive integer, or null for none")
+    return min(value, LARGEST["max_position_embeddings"])  # no context is longer
+
+
+def _windowed(values: Values, sizes: Sizes, layer: Layer, is_sliding: Callable[[int], bool]) -> tuple[Layer, ...]:
+    """The layers of a model some of which have the sliding window."""
+    window = _window(values)
+    if window is None:
+        return (layer,) * sizes.layers
+    slid = replace(layer, window=window)
+    return tuple(slid if kind else layer for kind in _kinds(values, sizes.layers, is_sliding))
+
+
+# -- families ---------------------------------------------------------------------------------------------------------
+
+
+def _llama(values: Values, sizes: Sizes) -> Description:
+    return Description((_plain(values, sizes),) * sizes.layers)
+
+
+def _mistral(values: Values, sizes: Sizes) -> Description:
+    return Description(_windowed(values, sizes, _plain(values, sizes), lambda layer: True))
+
+
+def _qwen2(values: Values, sizes: Sizes) -> Description:
+    return Description(_windowed_from(values, sizes, replace(_plain(values, sizes), bias=True, output_bias=False)))
+
+
+def _windowed_from(values: Values, sizes: Sizes, layer: Layer) -> tuple[Layer, ...]:
+    """Qwen's layers: those from `max_window_layers` on have the window, if `use_sliding_window` turns it on."""
+    if not values.flag("use_sliding_window"):
+        return (layer,) * sizes.layers
+    first = values.count("max_window_layers", 28)
+    return _windowed(values, sizes, layer, lambda number: number >= first)
+
+
+def _qwen3(values: Values, sizes: Sizes) -> Description:
+    return Description(_windowed_from(values, sizes, replace(_plain(values, sizes), query_key_norm="head")))
+
+
+def _gemma(values: Values, sizes: Sizes, theta: float = 10000.0, kind: str | None = None) -> Layer:
+    """A layer of Gemma 2 or 3: four norms with 1 + weight, and a scale and an activation of its own."""
+    if values.flag("use_bidirectional_attention"):
+        raise values.error("use_bidirectional_attention is true, which is not supported: a token attends to tokens before it")
+    bias = values.flag("attention_bias")
+    return Layer(
+        values.number("query_pre_attn_scalar", 256.0) ** -0.5,
+        rope_of(values, sizes.head, theta, kind),
+        bias=bias,
+        output_bias=bias,
+        score_cap=values.number_or_none("attn_logit_softcapping"),
+        activation=_activation(values, "hidden_activation", "gelu_pytorch_tanh"),
+        norms=("attention_norm", "attention_result_norm", "mlp_norm", "mlp_result_norm"),
+        norm_offset=1.0,
+        sources=(("mlp_norm", "pre_feedforward_layernorm"),),
+    )
+
+
+def _gemma2(values: Values, sizes: Sizes) -> Description:
+    layers = _windowed(values, sizes, _gemma(values, sizes), lambda number: number % 2 == 0)
+    return Description(layers, sizes.hidden**0.5, values.number_or_none("final_logit_softcapping"))
+
+
+def _gemma3(values: Values, sizes: Sizes) -> Description:
+    full, slid = KINDS
+    period = values.size("sliding_window_pattern", 6)
+    layer = replace(_gemma(values, sizes, 1e6, full), query_key_norm="head", score_cap=None)
+    # In older files, `rope_local_base_freq` is the base in windowed layers, and `rope_scaling` is of the full layers alone.
+    local = Values({**values.values, "rope_scaling": None, "rope_theta": values.get("rope_local_base_freq")}, values.source)
+    rope = rope_of(local, sizes.head, 10000.0, slid)
+    layers = _windowed(values, sizes, layer, lambda number: (number + 1) % period != 0)
+    return Description(
+        tuple(layer if layer.window is None else replace(layer, rope=rope) for layer in layers),
+        sizes.hidden**0.5,
+        values.number_or_none("final_logit_softcapping"),
+    )
+
+
+def _phi3(values: Values, sizes: Sizes) -> Description:
+    scaling = values.get("rope_scaling")
+    if isinstance(scaling, Mapping) and scaling.get("type") in ("su", "yarn"):  # the names of longrope in older files
+        values = Values({**values.values, "rope_scaling": {**scaling, "type": "longrope"}}, values.source)
+    fused = {f"attention.{name}": "self_attn.qkv_proj" for name in ("query", "key", "value")}
+    fused |= {"mlp.gate": "mlp.gate_up_proj", "mlp.up": "mlp.gate_up_proj"}
+    layer = replace(_plain(values, sizes, partial=True), sources=tuple(fused.items()))
+    return Description(_windowed(values, sizes, layer, lambda number: True))
+
+
+def _smollm3(values: Values, sizes: Sizes) -> Description:
+    """Some layers have no rotary embedding; if windows are on, these have them."""
+    layer, period = _plain(values, sizes, 2e6), values.size("no_rope_layer_interval", 4)
+    turned = values.get("no_rope_layers", [int((number + 1) % period != 0) for number in range(sizes.layers)])
+    if not isinstance(turned, list) or len(turned) < sizes.layers or any(flag not in (0, 1) for flag in turned):
+        raise values.error(
+            f"no_rope_layers is {shown(turned)}; it must be {sizes.layers} numbers: 1 for a layer with a rotary embedding, else 0"
+        )
+    layers = (layer,) * sizes.layers
+    if values.flag("use_sliding_window"):
+        layers = _windowed(values, sizes, layer, lambda number: not turned[number])
+    return Description(tuple(each if flag else replace(each, rope=None) for each, flag in zip(layers, turned, strict=False)))
+
+
+def _olmo(values: Values, sizes: Sizes, kind: str | None = None, theta: float = 10000.0) -> Layer:
+    """A layer of OLMo 2 or 3: norms of the results, and of whole queries and keys."""
+    return replace(
+        _plain(values, sizes),
+        rope=rope_of(values, sizes.head, theta, kind),
+        query_key_norm="whole",
+        norms=("attention_result_norm", "mlp_result_norm"),
+        norm_offset=0.0,
+    )
+
+
+def _olmo2(values: Values, sizes: Sizes) -> Description:
+    return Description((_olmo(values, sizes),) * sizes.layers)
+
+
+def _olmo3(values: Values, sizes: Sizes) -> Description:
+    full, slid = KINDS
+    # In older files, `rope_scaling` is of the full layers alone.
+    local = rope_of(Values({**values.values, "rope_scaling": None}, values.source), sizes.head, 5e5, slid)
+    layers = _windowed(values, sizes, _olmo(values, sizes, full, 5e5), lambda number: (number + 1) % 4 != 0)
+    return Description(tuple(layer if layer.window is None else replace(layer, rope=local) for layer in layers))
+
+
+def _ministral3(values: Values, sizes: Sizes) -> Description:
+    """Queries grow with the position."""
+    if values.get("rope_scaling") is None and values.get("rope_parameters") is None:
+        values = Values({**values.values, "rope_parameters": _MINISTRAL_ROPE}, values.source)
+    scaling = Values(settings(values), values.source)
+    layer = _plain(values, sizes, 1e6)
+    if scaling.get("llama_4_scaling_beta") is not None:
+        layer = replace(
+            layer,
+            growth=Growth(scaling.number("llama_4_scaling_beta", 0.1), scaling.size("original_max_position_embeddings", 16384)),
+        )
+    return Description(_windowed(values, sizes, layer, lambda number: True))
+
+
+_MINISTRAL_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 1e6,
+    "factor": 16.0,
+    "original_max_position_embeddings": 16384,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
+FAMILIES: Mapping[str, Family] = {  # by model_type
+    "llama": Family(_llama),  # Llama 2, 3, 3.1, 3.2, TinyLlama, SmolLM
+    "mistral": Family(_mistral, {"sliding_window": 4096}),
+    "qwen2": Family(_qwen2, {"sliding_window": 4096}),
+    "qwen3": Family(_qwen3, {"sliding_window": 4096, "head_dim": 128}),
+    "gemma2": Family(
+        _gemma2,
+        {"sliding_window": 4096, "head_dim": 256, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+    ),
+    "gemma3_text": Family(_gemma3, {"sliding_window": 4096, "head_dim": 256}),
+    "phi3": Family(_phi3, {"max_position_embeddings": 4096, "original_max_position_embeddings": 4096, "rms_norm_eps": 1e-5}),
+    "smollm3": Family(_smollm3),
+    "olmo2": Family(_olmo2, {"rms_norm_eps": 1e-5}),
+    "olmo3": Family(_olmo3, {"rms_norm_eps": 1e-5, "sliding_window": 4096}),
+    "ministral3": Family(_ministral3, {"head_dim": 128, "rms_norm_eps": 1e-5}),
+}

@@ -1,0 +1,86 @@
+"""What a layer of a model is made of: the description that `tempo_llm.families` reads from `config.json`, and `tempo_llm.blocks` builds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tempo_core.nn import RopeScaling
+
+SOURCES: Mapping[str, str] = {  # the names of a layer's weights here, with those of Llama's files, without `.weight` and `.bias`
+    "attention_norm": "input_layernorm",
+    "attention.query": "self_attn.q_proj",
+    "attention.key": "self_attn.k_proj",
+    "attention.value": "self_attn.v_proj",
+    "attention.query.norm": "self_attn.q_norm",
+    "attention.key.norm": "self_attn.k_norm",
+    "attention.output": "self_attn.o_proj",
+    "attention_result_norm": "post_attention_layernorm",
+    "mlp_norm": "post_attention_layernorm",
+    "mlp.gate": "mlp.gate_proj",
+    "mlp.up": "mlp.up_proj",
+    "mlp.down": "mlp.down_proj",
+    "mlp_result_norm": "post_feedforward_layernorm",
+}
+
+
+@dataclass(frozen=True)
+class LongRope:
+    """The frequencies of LongRoPE (Ding et al., 2024, arXiv:2402.13753): each is divided by its factor.
+
+    Texts of up to `original` positions have the factors `short`, longer ones `long`. Cosines and sines are multiplied by `amplitude`.
+    """
+
+    short: tuple[float, ...]
+    long: tuple[float, ...]
+    original: int
+    amplitude: float
+
+
+@dataclass(frozen=True)
+class Rope:
+    """A rotary embedding of the first `width` elements of each head."""
+
+    width: int
+    theta: float = 10000.0
+    scaling: RopeScaling = field(default_factory=RopeScaling)
+    long: LongRope | None = None  # instead of `scaling`
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Queries are multiplied by 1 + rate * ln(1 + floor(position / original))."""
+
+    rate: float
+    original: int
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer: attention, then a gated feed-forward layer. The result of each is added to the hidden state. The defaults are Llama's.
+
+    `norms` names the RMS norms: `attention_norm` and `mlp_norm` are of what the two read, `attention_result_norm` and `mlp_result_norm` of
+    their results. `query_key_norm` is "head" for norms of the queries and keys of each head, "whole" for norms of all heads together.
+    With `norm_offset`, norms multiply by this number plus their weight, in float32; without, by their weight, in the model's dtype.
+    Scores are multiplied by `scale`; with `score_cap` c, they are c * tanh(score / c). `window` is the number of tokens that a token
+    attends to; without it, all tokens so far. `sources` are names in the files that differ from `SOURCES`. Weights of the same source
+    are its rows, one after the other.
+    """
+
+    scale: float
+    rope: Rope | None
+    window: int | None = None
+    bias: bool = False  # of queries, keys and values
+    output_bias: bool = False
+    query_key_norm: str | None = None
+    growth: Growth | None = None
+    score_cap: float | None = None
+    activation: str = "silu"
+    mlp_bias: bool = False
+    norms: tuple[str, ...] = ("attention_norm", "mlp_norm")
+    norm_offset: float | None = None
+    sources: tuple[tuple[str, str], ...] = ()
+
+    def source(self, name: str) -> str:
+        """The name in the files of a weight, both without `.weight` and `.bias`."""
+        return dict(self.sources).get(name, SOURCES[name])
