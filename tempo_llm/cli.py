@@ -598,7 +598,7 @@ def info(
             "head_dim": config.head_dim,
             "vocabulary": config.vocab_size,
             "context": config.max_position_embeddings,
-            "rope": config.rope_scaling.rope_type,
+            "rope": config.rope.rope_type,
             "attention": sorted({pattern.name for pattern in patterns}),
             "end_tokens": list(config.eos_ids),
             "tokenizer": tokenizer is not None,

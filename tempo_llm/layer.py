@@ -46,6 +46,10 @@ class Rope:
     scaling: RopeScaling = field(default_factory=RopeScaling)
     long: LongRope | None = None  # instead of `scaling`
 
+    @property
+    def rope_type(self) -> str:
+        return self.scaling.rope_type if self.long is None else "longrope"
+
 
 @dataclass(frozen=True)
 class Growth:
