@@ -11,7 +11,7 @@ import tempo_core as tp
 from tempo_core import Expr, Tensor
 from tempo_core.typing import Value
 from tempo_llm.config import LlamaConfig
-from tempo_llm.layer import Layer, Rope
+from tempo_llm.layer import Delta, Layer, Rope
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": tp.silu,
@@ -113,6 +113,11 @@ class Time:
     position: Expr
     length: Tensor | Expr
 
+    def carry(self, state: tp.Recurrence, following: Tensor) -> None:
+        """Assign a state: zeros before the first position, and `following` after each."""
+        kept = [step.expr for step in state.domain.steps if step.expr.steps != self.position.steps]
+        tp.carry(state, tp.zeros(state.shape, state.dtype), following, kept=kept)
+
 
 def rotary(rope: Rope, head_width: int, time: Time) -> tp.nn.RoPE:
     """The module of a rotary embedding."""
@@ -154,6 +159,13 @@ class Attending(tp.nn.GroupedQueryAttention):
         self.query, self.key = (self._projection(config, weights, domain, heads) for heads in (self.heads, self.key_heads))
         self.value = weights.linear(self.width, self.key_heads * self.head_width, domain, layer.bias)
         self.output = weights.linear(self.heads * self.head_width, self.width, domain, layer.output_bias)
+        self.gate = weights.linear(self.width, self.heads * self.head_width, domain, layer.bias) if layer.gated else None
+
+    def attend(self, x: Tensor, pattern: tp.nn.Pattern) -> Tensor:
+        """Attention along the positions."""
+        if self.gate is None:
+            return self(x, over=self.time.position, pattern=pattern)
+        return self.output(self._along_step(x, self.time.position, pattern) * tp.sigmoid(self.gate(x)))
 
     def _projection(self, config: LlamaConfig, weights: Weights, domain: tuple[Expr, ...], heads: int) -> tp.nn.Linear:
         """The matrix of queries or keys, with a norm if the layer has it."""
@@ -173,6 +185,73 @@ class Attending(tp.nn.GroupedQueryAttention):
         if layer.score_cap is not None:
             scores = layer.score_cap * tp.tanh(scores / layer.score_cap)
         return tp.softmax(scores, -1)
+
+
+class DeltaNet(tp.nn.Module):
+    """A Gated DeltaNet. Its state S [key heads, value heads of each, key width, value width], float32, is a recurrence over positions:
+
+        S[t] = decay S[t - 1] + key (rate (value - key decay S[t - 1])),    result[t] = query S[t]
+
+    `decay` and `rate` are numbers from 0 to 1 for each value head.
+    """
+
+    def __init__(self, config: LlamaConfig, delta: Delta, weights: Weights, domain: tuple[Expr, ...], time: Time):
+        super().__init__(None, domain, fed=True, dtype=weights.computed)
+        self.delta, self.time, hidden = delta, time, config.hidden_size
+        keys, values = delta.key_heads * delta.key_width, delta.value_heads * delta.value_width
+        self.query, self.key = (weights.linear(hidden, keys, domain, False) for _ in range(2))
+        self.value, self.gate = (weights.linear(hidden, values, domain, False) for _ in range(2))
+        self.rate, self.decay = (weights.linear(hidden, delta.value_heads, domain, False) for _ in range(2))
+        self.query_taps, self.key_taps = (Taps(keys, delta.taps, domain, time, self.dtype) for _ in range(2))
+        self.value_taps = Taps(values, delta.taps, domain, time, self.dtype)
+        self.log_decay = self.parameter("A_log", (delta.value_heads,), tp.nn.zeros())
+        self.decay_bias = self.parameter("dt_bias", (delta.value_heads,), tp.nn.zeros())
+        self.norm = tp.nn.RMSNorm(delta.value_width, domain, config.rms_norm_eps, fed=True, dtype=self.dtype)
+        self.output = weights.linear(values, hidden, domain, False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        delta = self.delta
+        groups = delta.key_heads, delta.value_heads // delta.key_heads
+        query = unit(self.query_taps(self.query(x)).reshape(delta.key_heads, 1, 1, delta.key_width)) * delta.key_width**-0.5
+        key = unit(self.key_taps(self.key(x)).reshape(delta.key_heads, 1, 1, delta.key_width))
+        value = self.value_taps(self.value(x)).astype("float32").reshape(*groups, 1, delta.value_width)
+        rate = tp.sigmoid(self.rate(x)).astype("float32").reshape(*groups, 1, 1)
+        exponent = tp.softplus(self.decay(x).astype("float32") + self.decay_bias.astype("float32"))
+        decay = tp.exp(-tp.exp(self.log_decay.astype("float32")) * exponent).reshape(*groups, 1, 1)
+
+        shape = (*groups, delta.key_width, delta.value_width)
+        before = tp.recurrence(shape, "float32", [step.expr for step in x.domain.steps], f"{self.name}.state")
+        kept = decay * before
+        state = kept + key.swapaxes(-1, -2) * (rate * (value - key @ kept))
+        self.time.carry(before, state)
+        result = self.norm((query @ state).reshape(delta.value_heads, delta.value_width).astype(x.dtype))
+        gate = self.gate(x).astype("float32").reshape(delta.value_heads, delta.value_width)
+        gated = (result.astype("float32") * tp.silu(gate)).astype(x.dtype)
+        return self.output(gated.reshape(delta.value_heads * delta.value_width))
+
+
+class Taps(tp.nn.Module):
+    """silu(sum of weight [taps, 1, width] * x at the last positions), with x zero before the first. The last positions are a state."""
+
+    default_name = "taps"
+
+    def __init__(self, width: int, count: int, domain: tuple[Expr, ...], time: Time, dtype: str):
+        super().__init__(None, domain, fed=True, dtype=dtype)
+        self.width, self.count, self.time = width, count, time
+        self.weight = self.parameter("weight", (count, 1, width), tp.nn.zeros())
+
+    def forward(self, x: Tensor) -> Tensor:
+        steps = [step.expr for step in x.domain.steps]
+        past = tp.recurrence((self.count - 1, self.width), x.dtype, steps, f"{self.name}.past")
+        reads = tp.concatenate([past, x.expand_dims(0)])
+        self.time.carry(past, reads.spatial[1:])
+        return tp.silu((reads * self.weight.reshape(self.count, self.width)).sum(0))
+
+
+def unit(x: Tensor) -> Tensor:
+    """x, float32, divided by its length along the last dimension."""
+    wide = x.astype("float32")
+    return wide * tp.rsqrt(tp.square(wide).sum(-1, keepdims=True) + 1e-6)
 
 
 class FeedForward(tp.nn.Module):
@@ -204,7 +283,11 @@ class Block(tp.nn.Module):
         epsilon, dtype = config.rms_norm_eps, weights.computed
         norms = {name: rms_norm(config.hidden_size, (step,), epsilon, layer.norm_offset, dtype) for name in layer.norms}
         self.attention_norm = norms.get("attention_norm")
-        self.attention = Attending(config, layer, weights, (step,), time)
+        if layer.delta is None:
+            self.attention = Attending(config, layer, weights, (step,), time)
+        else:
+            self.delta = DeltaNet(config, layer.delta, weights, (step,), time)
+        self.layer = layer
         self.attention_result_norm = norms.get("attention_result_norm")
         self.mlp_norm = norms.get("mlp_norm")
         self.mlp = FeedForward(config, layer, weights, (step,))
@@ -217,4 +300,4 @@ class Block(tp.nn.Module):
         return attended + (result if self.mlp_result_norm is None else self.mlp_result_norm(result))
 
     def attend(self, x: Tensor) -> Tensor:
-        return self.attention(x, over=self.time.position, pattern=self.pattern)
+        return self.attention.attend(x, self.pattern) if self.layer.delta is None else self.delta(x)

@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +21,8 @@ import numpy as np
 from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import CheckpointError, RequestError, shown
 from tempo_llm.files import read_text
+from tempo_llm.layer import Delta, Layer
+from tempo_llm.stacks import Stack, prefix
 from tempo_llm.tensor_file import TensorFile
 
 IGNORED_SUFFIX = "rotary_emb.inv_freq"  # a buffer in old checkpoints; its values follow from the configuration
@@ -35,12 +37,16 @@ EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", 
 
 @dataclass(frozen=True)
 class Weight:
-    """One tensor of the model: its name in the file, its shape, and, if it is a part of a tensor there, its rows and the whole shape."""
+    """One tensor of the model: its name in the file, its shape, and, if it is a part of a tensor there, which.
+
+    The tensor in the file has so many `groups` of rows, one after the other. The weight has those from `first` on of each group.
+    """
 
     source: str
     shape: tuple[int, ...]
     first: int = 0
     rows: int = 0  # of the tensor in the file; 0: as many as the shape has
+    groups: int = 1
 
     @property
     def file_shape(self) -> tuple[int, ...]:
@@ -53,79 +59,129 @@ class Weight:
 
     def part(self, array: np.ndarray) -> np.ndarray:
         """The weight's rows of the tensor in the file."""
-        return array[self.first : self.first + self.shape[0]]
+        grouped = array.reshape(self.groups, -1, *array.shape[1:])
+        return grouped[:, self.first : self.first + self.shape[0] // self.groups].reshape(self.shape)
 
 
-def layer_weights(config: LlamaConfig) -> dict[str, Weight]:
-    """The weights of one layer, by their names in `tempo_llm.blocks`. Names in the file are relative to `model.layers.N.`."""
-    hidden, inner, layer = config.hidden_size, config.intermediate_size, config.layers[0]
-    queries = config.num_attention_heads * config.head_dim
-    keys = config.num_key_value_heads * config.head_dim
-    matrices = {
-        "attention.query": (queries, hidden, layer.bias),
-        "attention.key": (keys, hidden, layer.bias),
-        "attention.value": (keys, hidden, layer.bias),
-        "attention.output": (hidden, queries, layer.output_bias),
-        "mlp.gate": (inner, hidden, layer.mlp_bias),
-        "mlp.up": (inner, hidden, layer.mlp_bias),
-        "mlp.down": (hidden, inner, layer.mlp_bias),
-    }
-    shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (hidden,) for name in layer.norms}
-    if layer.query_key_norm is not None:
-        widths = (config.head_dim, config.head_dim) if layer.query_key_norm == "head" else (queries, keys)
-        shapes |= {f"attention.{part}.norm.weight": (width,) for part, width in zip(("query", "key"), widths, strict=True)}
-    for name, (size_out, size_in, has_bias) in matrices.items():
-        shapes[f"{name}.weight"] = (size_out, size_in)
-        if has_bias:
-            shapes[f"{name}.bias"] = (size_out,)
+def layer_weights(config: LlamaConfig, number: int = 0) -> dict[str, Weight]:
+    """The weights of a layer, by their names in `tempo_llm.blocks`. Names in the file are relative to `model.layers.N.`."""
+    layer = config.layers[number]
+    shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (config.hidden_size,) for name in layer.norms}
+    shapes |= _attention_shapes(config, layer) if layer.delta is None else _delta_shapes(config, layer.delta)
+    shapes |= _matrices(
+        {
+            "mlp.gate": (config.intermediate_size, config.hidden_size, layer.mlp_bias),
+            "mlp.up": (config.intermediate_size, config.hidden_size, layer.mlp_bias),
+            "mlp.down": (config.hidden_size, config.intermediate_size, layer.mlp_bias),
+        }
+    )
     sources = {name: f"{layer.source(stem)}.{kind}" for name in shapes for stem, _, kind in [name.rpartition(".")]}
-    whole = Counter[str]()
+    whole, rows = Counter[str](), Counter[str]()
     for name, shape in shapes.items():
         whole[sources[name]] += shape[0]
-    rows = Counter[str]()
     weights = {}
     for name, shape in shapes.items():
         source = sources[name]
-        weights[name] = Weight(source, shape, rows[source], whole[source])
-        rows[source] += shape[0]
+        groups = dict(layer.groups).get(source.removesuffix(".weight"), 1)
+        weights[name] = Weight(source, shape, rows[source], whole[source], groups)
+        rows[source] += shape[0] // groups
     return weights
+
+
+def _attention_shapes(config: LlamaConfig, layer: Layer) -> dict[str, tuple[int, ...]]:
+    hidden, head = config.hidden_size, config.head_dim
+    queries, keys = config.num_attention_heads * head, config.num_key_value_heads * head
+    shapes = _matrices(
+        {
+            "attention.query": (queries, hidden, layer.bias),
+            **({"attention.gate": (queries, hidden, layer.bias)} if layer.gated else {}),
+            "attention.key": (keys, hidden, layer.bias),
+            "attention.value": (keys, hidden, layer.bias),
+            "attention.output": (hidden, queries, layer.output_bias),
+        }
+    )
+    if layer.query_key_norm is not None:
+        widths = (head, head) if layer.query_key_norm == "head" else (queries, keys)
+        shapes |= {f"attention.{part}.norm.weight": (width,) for part, width in zip(("query", "key"), widths, strict=True)}
+    return shapes
+
+
+def _delta_shapes(config: LlamaConfig, delta: Delta) -> dict[str, tuple[int, ...]]:
+    hidden, keys, values = config.hidden_size, delta.key_heads * delta.key_width, delta.value_heads * delta.value_width
+    parts = {"query": keys, "key": keys, "value": values}
+    shapes: dict[str, tuple[int, ...]] = {f"delta.{name}.weight": (size, hidden) for name, size in parts.items()}
+    shapes |= {"delta.gate.weight": (values, hidden)}
+    shapes |= {f"delta.{name}.weight": (delta.value_heads, hidden) for name in ("rate", "decay")}
+    shapes |= {f"delta.{name}_taps.weight": (size, 1, delta.taps) for name, size in parts.items()}
+    shapes |= {f"delta.{name}": (delta.value_heads,) for name in ("A_log", "dt_bias")}
+    return shapes | {"delta.norm.weight": (delta.value_width,), "delta.output.weight": (hidden, values)}
+
+
+def _matrices(sizes: Mapping[str, tuple[int, int, bool]]) -> dict[str, tuple[int, ...]]:
+    """The shapes of matrices [out, in], and of those biases that are there."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, (size_out, size_in, has_bias) in sizes.items():
+        shapes |= {f"{name}.weight": (size_out, size_in), **({f"{name}.bias": (size_out,)} if has_bias else {})}
+    return shapes
 
 
 def load_weights(directory: str | Path, config: LlamaConfig, dtype: str = "float32") -> dict[str, np.ndarray]:
     """All weights of the model in `directory`, by their names in `tempo_llm.llama`, in `dtype`: a key of DTYPES.
 
-    The weights of the layers have shape (layers, ...). `final_norm.weight` is (hidden,), `head.weight` (hidden, vocabulary) and,
-    unless the head is tied to it, `embedding.weight` (vocabulary, hidden). With "int8" each column of a matrix [in, out] is stored as
-    integers from -127 to 127, and its float32 `scale` [out] beside it (of the embedding, each row); vectors are float32.
+    The weights of the layers have shape (layers, ...), with a row for each layer that has the weight. `final_norm.weight` is (hidden,),
+    `head.weight` (hidden, vocabulary) and, unless the head is tied to it, `embedding.weight` (vocabulary, hidden).
+    With "int8" each column of a matrix [in, out] is stored as integers from -127 to 127, and its float32 `scale` [out] beside it (of the
+    embedding, each row); other weights are float32.
 
     Raises one `CheckpointError` that lists every missing tensor, every unused one, and every one of the wrong shape; one for a number that
     is NaN or infinite; and RequestError for another dtype.
     """
     check_dtype(dtype)
     tensors = _open(Path(directory))
-    layers = layer_weights(config)
+    layers = [layer_weights(config, number) for number in range(config.num_hidden_layers)]
     tied = is_tied(tensors, config)
     shapes = {FINAL_NORM: (config.hidden_size,), EMBEDDING: (config.vocab_size, config.hidden_size)}
     if not tied:
         shapes[HEAD] = shapes[EMBEDDING]
-    for number in range(config.num_hidden_layers):
-        shapes |= {f"model.layers.{number}.{w.source}": w.file_shape for w in layers.values()}
+    for number, layer in enumerate(layers):
+        shapes |= {f"model.layers.{number}.{w.source}": w.file_shape for w in layer.values()}
     _check(tensors, shapes, directory)
 
     weights = _stored("final_norm.weight", _read(tensors, FINAL_NORM), dtype)
     weights |= _stored("head.weight", _read(tensors, EMBEDDING if tied else HEAD).T, dtype)
     if not tied:
         weights |= _stored("embedding.weight", _read(tensors, EMBEDDING), dtype, axis=1)
-    for name, weight in layers.items():
+    for name in dict.fromkeys(name for layer in layers for name in layer):
+        numbers = [number for number, layer in enumerate(layers) if name in layer]
         stacked: dict[str, np.ndarray] = {}
-        for number in range(config.num_hidden_layers):
+        for row, number in enumerate(numbers):
+            weight = layers[number][name]
             part = weight.part(_read(tensors, f"model.layers.{number}.{weight.source}"))
             for key, array in _stored(name, part.T, dtype).items():
                 if key not in stacked:
-                    stacked[key] = np.empty((config.num_hidden_layers, *array.shape), array.dtype)
-                stacked[key][number] = array
+                    stacked[key] = np.empty((len(numbers), *array.shape), array.dtype)
+                stacked[key][row] = array
         weights |= stacked
     return weights
+
+
+def split(weights: Mapping[str, np.ndarray], config: LlamaConfig, stacks: Sequence[Stack]) -> dict[str, np.ndarray]:
+    """The weights of `load_weights` by their names in a program with these loops, those of each of its layers apart."""
+    if prefix(stacks[0].bodies[0], stacks) == "":
+        return dict(weights)
+    owners: dict[str, list[int]] = {}  # by the name of a weight: the layers that have it
+    for number in range(config.num_hidden_layers):
+        for name in layer_weights(config, number):
+            for key in {name, scale_name(name)} & weights.keys():
+                owners.setdefault(key, []).append(number)
+    parts = {name: array for name, array in weights.items() if name not in owners}
+    for body, repeats in ((body, stack.repeats) for stack in stacks for body in stack.bodies):
+        layers = range(body.first, body.first + repeats * body.stride, body.stride)
+        names = [name for name, numbers in owners.items() if body.first in numbers]
+        parts |= {
+            f"{prefix(body, stacks)}.{name}": weights[name][[owners[name].index(layer) for layer in layers]] for name in names
+        }
+    return parts
 
 
 def check_dtype(dtype: str) -> None:
@@ -155,7 +211,7 @@ def _stored(name: str, array: np.ndarray, dtype: str, axis: int = 0) -> dict[str
     """A weight in `dtype`, in order in memory, by name, with its scales if it has some."""
     if dtype != "int8":
         return {name: np.ascontiguousarray(array.astype(DTYPES[dtype]))}
-    if array.ndim < 2:
+    if array.ndim != 2:
         return {name: np.ascontiguousarray(array.astype(np.float32))}
     numbers, scales = quantized(array.astype(np.float32), axis)
     return {name: np.ascontiguousarray(numbers), scale_name(name): scales}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tempo_llm.errors import shown
-from tempo_llm.layer import Growth, Layer
+from tempo_llm.layer import Delta, Growth, Layer
 from tempo_llm.rope import KINDS, rope_of, settings
 from tempo_llm.values import LARGEST, Values
 
@@ -62,14 +62,14 @@ def _activation(values: Values, key: str, activation: str) -> str:
     return activation
 
 
-def _kinds(values: Values, count: int, is_sliding: Callable[[int], bool]) -> list[bool]:
-    """Whether each layer is a windowed one: by `layer_types`, or, where this key is absent, by its number."""
+def _kinds(values: Values, count: int, other: str, is_other: Callable[[int], bool]) -> list[bool]:
+    """Whether each layer is of the kind `other`, not full attention: by `layer_types`, or, where this key is absent, by its number."""
     kinds = values.get("layer_types")
     if kinds is None:
-        return [is_sliding(layer) for layer in range(count)]
-    if not isinstance(kinds, list) or len(kinds) != count or any(kind not in KINDS for kind in kinds):
-        raise values.error(f"layer_types must name {count} layers, each full_attention or sliding_attention")
-    return [kind == "sliding_attention" for kind in kinds]
+        return [is_other(layer) for layer in range(count)]
+    if not isinstance(kinds, list) or len(kinds) != count or any(kind not in ("full_attention", other) for kind in kinds):
+        raise values.error(f"layer_types must name {count} layers, each full_attention or {other}")
+    return [kind == other for kind in kinds]
 
 
 def _window(values: Values) -> int | None:
@@ -88,7 +88,7 @@ def _windowed(values: Values, sizes: Sizes, layer: Layer, is_sliding: Callable[[
     if window is None:
         return (layer,) * sizes.layers
     slid = replace(layer, window=window)
-    return tuple(slid if kind else layer for kind in _kinds(values, sizes.layers, is_sliding))
+    return tuple(slid if kind else layer for kind in _kinds(values, sizes.layers, KINDS[1], is_sliding))
 
 
 # -- families ---------------------------------------------------------------------------------------------------------
@@ -217,6 +217,35 @@ def _ministral3(values: Values, sizes: Sizes) -> Description:
     return Description(_windowed(values, sizes, layer, lambda number: True))
 
 
+def _qwen3_5(values: Values, sizes: Sizes) -> Description:
+    """Three of four layers have a Gated DeltaNet; in the others, a gate multiplies the result of attention."""
+    bias = values.flag("attention_bias")
+    full = replace(
+        _plain(values, sizes, partial=True),
+        bias=bias,
+        output_bias=bias,
+        query_key_norm="head",
+        norm_offset=1.0,
+        gated=True,
+        groups=(("self_attn.q_proj", values.size("num_attention_heads")),),
+    )
+    delta = Delta(
+        values.size("linear_num_key_heads", 16),
+        values.size("linear_num_value_heads", 32),
+        values.size("linear_key_head_dim", 128),
+        values.size("linear_value_head_dim", 128),
+        values.size("linear_conv_kernel_dim", 4),
+    )
+    if delta.value_heads % delta.key_heads:
+        raise values.error(
+            f"linear_num_value_heads = {delta.value_heads} is not a multiple of linear_num_key_heads = {delta.key_heads}"
+        )
+    period = values.size("full_attention_interval", 4)
+    kinds = _kinds(values, sizes.layers, "linear_attention", lambda number: (number + 1) % period != 0)
+    linear = replace(full, delta=delta, gated=False, rope=None, groups=())
+    return Description(tuple(linear if kind else full for kind in kinds))
+
+
 _MINISTRAL_ROPE = {
     "rope_type": "yarn",
     "rope_theta": 1e6,
@@ -240,5 +269,6 @@ FAMILIES: Mapping[str, Family] = {  # by model_type
     "smollm3": Family(_smollm3),
     "olmo2": Family(_olmo2, {"rms_norm_eps": 1e-5}),
     "olmo3": Family(_olmo3, {"rms_norm_eps": 1e-5, "sliding_window": 4096}),
+    "qwen3_5_text": Family(_qwen3_5, {"head_dim": 256, "partial_rotary_factor": 0.25}),
     "ministral3": Family(_ministral3, {"head_dim": 128, "rms_norm_eps": 1e-5}),
 }

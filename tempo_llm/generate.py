@@ -13,12 +13,12 @@ import numpy as np
 import tempo_core as tp
 from tempo_core.typing import Bounds
 from tempo_llm.attention import Attention
-from tempo_llm.checkpoint import load_weights
+from tempo_llm.checkpoint import load_weights, split
 from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import CheckpointError, RequestError, shown
 from tempo_llm.llama import Decoder, Weights, trace_decoder, trace_scorer
 from tempo_llm.sampling import NOT_FINITE, Features, Sampling, chosen_sampling, uniform_draws
-from tempo_llm.stacks import split, stacks_of
+from tempo_llm.stacks import stacks_of
 from tempo_llm.types import FloatArray, IntArray
 
 LEAST_CAPACITY = 64  # positions; capacities are this number, doubled as often as a request needs it
@@ -228,7 +228,7 @@ class Generator:
                 f"the capacity is {shown(capacity)}; this model takes 1 to {config.max_position_embeddings} tokens"
             )
         self.form = Weights(str(weights["head.weight"].dtype), "embedding.weight" not in weights)
-        self._weights = split(weights, stacks_of(config, self.attention))
+        self._weights = split(weights, config, stacks_of(config, self.attention))
         # Programs of other capacities are compiled here, where prompts and caches ask for them.
         self._options = {**options, "disable": (*options.get("disable", ()), "capacities")}
         self._decoders: dict[Features, Decoder] = {}

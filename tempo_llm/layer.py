@@ -21,6 +21,19 @@ SOURCES: Mapping[str, str] = {  # the names of a layer's weights here, with thos
     "mlp.up": "mlp.up_proj",
     "mlp.down": "mlp.down_proj",
     "mlp_result_norm": "post_feedforward_layernorm",
+    "attention.gate": "self_attn.q_proj",
+    "delta": "linear_attn",
+    "delta.query": "linear_attn.in_proj_qkv",
+    "delta.key": "linear_attn.in_proj_qkv",
+    "delta.value": "linear_attn.in_proj_qkv",
+    "delta.gate": "linear_attn.in_proj_z",
+    "delta.rate": "linear_attn.in_proj_b",
+    "delta.decay": "linear_attn.in_proj_a",
+    "delta.query_taps": "linear_attn.conv1d",
+    "delta.key_taps": "linear_attn.conv1d",
+    "delta.value_taps": "linear_attn.conv1d",
+    "delta.norm": "linear_attn.norm",
+    "delta.output": "linear_attn.out_proj",
 }
 
 
@@ -60,6 +73,20 @@ class Growth:
 
 
 @dataclass(frozen=True)
+class Delta:
+    """Gated DeltaNet (Yang et al., 2024, arXiv:2412.06464): a state for each value head instead of keys and values of all positions.
+
+    Queries, keys and values are sums of their last `taps` positions.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_width: int
+    value_width: int
+    taps: int
+
+
+@dataclass(frozen=True)
 class Layer:
     """A layer: attention, then a gated feed-forward layer. The result of each is added to the hidden state. The defaults are Llama's.
 
@@ -67,8 +94,9 @@ class Layer:
     their results. `query_key_norm` is "head" for norms of the queries and keys of each head, "whole" for norms of all heads together.
     With `norm_offset`, norms multiply by this number plus their weight, in float32; without, by their weight, in the model's dtype.
     Scores are multiplied by `scale`; with `score_cap` c, they are c * tanh(score / c). `window` is the number of tokens that a token
-    attends to; without it, all tokens so far. `sources` are names in the files that differ from `SOURCES`. Weights of the same source
-    are its rows, one after the other.
+    attends to; without it, all tokens so far. With `gated`, the result of attention is multiplied by a gate. With `delta`, the layer has a
+    Gated DeltaNet instead of attention. `sources` are names in the files that differ from `SOURCES`. Weights of the same source are its
+    rows, one after the other; `groups` are sources that have them so in each of so many groups of rows.
     """
 
     scale: float
@@ -83,7 +111,10 @@ class Layer:
     mlp_bias: bool = False
     norms: tuple[str, ...] = ("attention_norm", "mlp_norm")
     norm_offset: float | None = None
+    gated: bool = False
+    delta: Delta | None = None
     sources: tuple[tuple[str, str], ...] = ()
+    groups: tuple[tuple[str, int], ...] = ()
 
     def source(self, name: str) -> str:
         """The name in the files of a weight, both without `.weight` and `.bias`."""

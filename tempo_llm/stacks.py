@@ -7,10 +7,8 @@ own pattern reaches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 import tempo_core as tp
 from tempo_llm.attention import Attention
@@ -18,7 +16,6 @@ from tempo_llm.config import LlamaConfig
 from tempo_llm.layer import Layer
 
 LONGEST_PERIOD = 16
-OF_THE_MODEL = ("final_norm.", "head.", "embedding.")  # how the names of weights begin that are not of a layer
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,7 @@ class Body:
     first: int
     stride: int
     layer: Layer
-    pattern: tp.nn.Pattern
+    pattern: tp.nn.Pattern  # of attention, if the layer has attention
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class Stack:
 def stacks_of(config: LlamaConfig, attention: Attention) -> tuple[Stack, ...]:
     """The loops of a model with these attention patterns."""
     patterns = attention.by_layer(config.num_hidden_layers)
-    kinds = [(layer, pattern.name) for layer, pattern in zip(config.layers, patterns, strict=True)]
+    kinds = [(layer, pattern.name if layer.delta is None else "") for layer, pattern in zip(config.layers, patterns, strict=True)]
     stacks = []
     first = 0
     for period, repeats in stretches(kinds):
@@ -80,17 +77,3 @@ def stretches(kinds: Sequence[object]) -> list[tuple[int, int]]:
 def prefix(body: Body, stacks: Sequence[Stack]) -> str:
     """The name of a layer of the program. It is empty if one layer stands for all layers of the model."""
     return "" if len(stacks) == len(stacks[0].bodies) == 1 else f"layers.{body.first}"
-
-
-def split(weights: Mapping[str, np.ndarray], stacks: Sequence[Stack]) -> dict[str, np.ndarray]:
-    """The weights of `checkpoint.load_weights` by their names in the program, those of each of its layers apart."""
-    if prefix(stacks[0].bodies[0], stacks) == "":
-        return dict(weights)
-    parts = {name: array for name, array in weights.items() if name.startswith(OF_THE_MODEL)}
-    of_layers = {name: array for name, array in weights.items() if name not in parts}
-    for stack in stacks:
-        for body in stack.bodies:
-            rows = slice(body.first, body.first + stack.repeats * body.stride, body.stride)
-            at = prefix(body, stacks)
-            parts |= {f"{at}.{name}": np.ascontiguousarray(array[rows]) for name, array in of_layers.items()}
-    return parts

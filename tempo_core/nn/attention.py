@@ -109,7 +109,7 @@ class GroupedQueryAttention(Module):
     def forward(self, x: Tensor, over: Expr | None = None, pattern: Pattern | Reach | None = None) -> Tensor:
         check_width(self, x, self.width)
         chosen = self.pattern if pattern is None else as_pattern(pattern)
-        return self._along_dimension(x, chosen) if over is None else self._along_step(x, over, chosen)
+        return self.output(self._along_dimension(x, chosen) if over is None else self._along_step(x, over, chosen))
 
     def _along_step(self, x: Tensor, over: Expr, pattern: Pattern) -> Tensor:
         step = time_step(x, over, self)
@@ -125,7 +125,7 @@ class GroupedQueryAttention(Module):
         rows = past_values.transpose(*range(1, rank - 1), 0, rank - 1)  # (..., key heads, positions, head width)
         grouped = queries.reshape(*lead, self.key_heads, self.heads // self.key_heads, self.head_width)
         weights = self.weights(grouped @ columns).astype(rows.dtype)
-        return self.output((weights @ rows).reshape(*lead, self.heads * self.head_width))
+        return (weights @ rows).reshape(*lead, self.heads * self.head_width)
 
     def _along_dimension(self, x: Tensor, pattern: Pattern) -> Tensor:
         if x.rank < 2:
@@ -148,7 +148,7 @@ class GroupedQueryAttention(Module):
         weights = self.weights(grouped @ columns, pattern.mask(length)).astype(rows.dtype)
         mixed = weights @ rows  # (..., key heads, groups, length, head width)
         together = mixed.reshape(*lead, self.heads, length, self.head_width).transpose(*ahead, rank - 2, rank - 3, rank - 1)
-        return self.output(together.reshape(*lead, length, self.heads * self.head_width))
+        return together.reshape(*lead, length, self.heads * self.head_width)
 
     def weights(self, products: Tensor, mask: Tensor | None = None) -> Tensor:
         """The shares of the positions, float32, from the products of a query with their keys. A subclass may compute others."""

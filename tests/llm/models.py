@@ -44,6 +44,29 @@ NORMS = {  # of a layer, by model_type, where they are not Llama's
 }
 
 
+def is_linear(values: Mapping[str, Any], layer: int) -> bool:
+    """Whether a layer has a Gated DeltaNet."""
+    return values["model_type"] == "qwen3_5_text" and values["layer_types"][layer] == "linear_attention"
+
+
+def linear_shapes(values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shapes of a Gated DeltaNet."""
+    hidden, heads = values["hidden_size"], values["linear_num_value_heads"]
+    keys = values["linear_num_key_heads"] * values["linear_key_head_dim"]
+    size = heads * values["linear_value_head_dim"]
+    return {
+        "in_proj_qkv": (2 * keys + size, hidden),
+        "in_proj_z": (size, hidden),
+        "in_proj_b": (heads, hidden),
+        "in_proj_a": (heads, hidden),
+        "out_proj": (hidden, size),
+        "conv1d.weight": (2 * keys + size, 1, values["linear_conv_kernel_dim"]),
+        "norm.weight": (values["linear_value_head_dim"],),
+        "A_log": (heads,),
+        "dt_bias": (heads,),
+    }
+
+
 def random_tensors(values: Mapping[str, Any], seed: int = 0, tied: bool = False) -> dict[str, np.ndarray]:
     """Weights under their names in a checkpoint."""
     random = np.random.default_rng(seed)
@@ -56,7 +79,7 @@ def random_tensors(values: Mapping[str, Any], seed: int = 0, tied: bool = False)
     for layer in range(values["num_hidden_layers"]):
         at = f"model.layers.{layer}"
         shapes |= {f"{at}.{name}_layernorm.weight": (hidden,) for name in NORMS.get(kind, ("input", "post_attention"))}
-        if kind in ("qwen3", "gemma3_text"):
+        if kind in ("qwen3", "gemma3_text", "qwen3_5_text") and not is_linear(values, layer):
             shapes |= {f"{at}.self_attn.{name}_norm.weight": (head,) for name in "qk"}
         if kind in ("olmo2", "olmo3"):
             shapes |= {f"{at}.self_attn.{name}_norm.weight": (size,) for name, size in (("q", queries), ("k", keys))}
@@ -66,6 +89,13 @@ def random_tensors(values: Mapping[str, Any], seed: int = 0, tied: bool = False)
         if kind == "phi3":
             linear = {name: shape for name, shape in linear.items() if name[-6] in "on"}  # o_proj, down_proj
             linear |= {"self_attn.qkv_proj": (queries + 2 * keys, hidden), "mlp.gate_up_proj": (2 * inner, hidden)}
+        if is_linear(values, layer):
+            linear = {name: shape for name, shape in linear.items() if "mlp" in name}
+            linear |= {f"linear_attn.{name}": shape for name, shape in linear_shapes(values).items() if len(shape) == 2}
+            others = {f"linear_attn.{name}": shape for name, shape in linear_shapes(values).items() if len(shape) != 2}
+            shapes |= {f"{at}.{name}": shape for name, shape in others.items()}
+        elif kind == "qwen3_5_text":
+            linear["self_attn.q_proj"] = (2 * queries, hidden)
         for name, shape in linear.items():
             shapes[f"{at}.{name}.weight"] = shape
             is_biased = values.get("attention_bias" if "attn" in name else "mlp_bias")

@@ -62,6 +62,7 @@ def amplitude(values: dict) -> float:
 
 Mask = Callable[[int, int], bool]  # whether the first position attends to the second
 GEMMA, OLMO = ("gemma2", "gemma3_text"), ("olmo2", "olmo3")
+CENTRED = (*GEMMA, "qwen3_5_text")  # norms multiply by 1 + weight
 FULL = {"gemma2": 2, "gemma3_text": 6, "olmo3": 4}  # each so-and-so-many-th layer attends to all positions
 
 
@@ -72,7 +73,7 @@ def window(values: dict, layer: int) -> float:
         return size if values["layer_types"][layer] == "sliding_attention" else math.inf
     if kind in FULL:
         return math.inf if (layer + 1) % values.get("sliding_window_pattern", FULL[kind]) == 0 else size
-    return math.inf if kind in ("qwen2", "qwen3", "smollm3") else size
+    return math.inf if kind in ("qwen2", "qwen3", "smollm3", "qwen3_5_text") else size
 
 
 def rotary(values: dict, layer: int) -> dict | None:
@@ -95,7 +96,7 @@ def logits(
     """
     w = {name: np.asarray(tensor, np.float64) for name, tensor in tensors.items()}
     kind, heads, kv_heads = values["model_type"], values["num_attention_heads"], values["num_key_value_heads"]
-    size, count, shift = head_size(values), len(tokens), 1.0 if kind in GEMMA else 0.0
+    size, count, shift = head_size(values), len(tokens), 1.0 if kind in CENTRED else 0.0
 
     def linear(x: np.ndarray, name: str) -> np.ndarray:
         return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0.0)
@@ -121,6 +122,8 @@ def logits(
             q, k, v = np.split(linear(y, f"{at}.qkv_proj"), [heads * size, (heads + kv_heads) * size], -1)
         else:
             q, k, v = (linear(y, f"{at}.{name}_proj") for name in "qkv")
+        if kind == "qwen3_5_text":
+            q, gate = (part.reshape(count, -1) for part in np.split(q.reshape(count, heads, 2 * size), 2, -1))
         if kind in OLMO:
             q, k = norm(q, f"{at}.q_norm"), norm(k, f"{at}.k_norm")
         q, k, v = (x.reshape(count, -1, size) for x in (q, k, v))
@@ -140,7 +143,34 @@ def logits(
         scores = np.where(reached, scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
-        return linear(np.einsum("hqk,khd->qhd", weights, v).reshape(count, heads * size), f"{at}.o_proj")
+        mixed = np.einsum("hqk,khd->qhd", weights, v).reshape(count, heads * size)
+        return linear(mixed / (1 + np.exp(-gate)) if kind == "qwen3_5_text" else mixed, f"{at}.o_proj")
+
+    def delta_net(y: np.ndarray, at: str) -> np.ndarray:
+        """Gated DeltaNet, token by token and head by head."""
+        key_heads, value_heads = values["linear_num_key_heads"], values["linear_num_value_heads"]
+        key_width, value_width = values["linear_key_head_dim"], values["linear_value_head_dim"]
+        taps = w[f"{at}.conv1d.weight"][:, 0]
+        x = linear(y, f"{at}.in_proj_qkv")
+        padded = np.concatenate([np.zeros((taps.shape[1] - 1, x.shape[1])), x])
+        x = sum(padded[k : k + count] * taps[:, k] for k in range(taps.shape[1]))
+        x = x / (1 + np.exp(-x))
+        q, k, v = np.split(x, [key_heads * key_width, 2 * key_heads * key_width], -1)
+        rate = 1 / (1 + np.exp(-linear(y, f"{at}.in_proj_b")))
+        decay = np.exp(-np.exp(w[f"{at}.A_log"]) * np.log1p(np.exp(linear(y, f"{at}.in_proj_a") + w[f"{at}.dt_bias"])))
+        gate = linear(y, f"{at}.in_proj_z")
+        result = np.zeros((count, value_heads * value_width))
+        for head in range(value_heads):
+            state, group = np.zeros((key_width, value_width)), head * key_heads // value_heads
+            keys, places = slice(group * key_width, (group + 1) * key_width), slice(head * value_width, (head + 1) * value_width)
+            for t in range(count):
+                query, key = (part[t, keys] / np.sqrt((part[t, keys] ** 2).sum() + 1e-6) for part in (q, k))
+                state = decay[t, head] * state
+                state = state + np.outer(key, rate[t, head] * (v[t, places] - key @ state))
+                out = query @ state / math.sqrt(key_width)
+                out = out / np.sqrt((out**2).mean() + values["rms_norm_eps"]) * w[f"{at}.norm.weight"]
+                result[t, places] = out * gate[t, places] / (1 + np.exp(-gate[t, places]))
+        return linear(result, f"{at}.out_proj")
 
     def feed_forward(y: np.ndarray, at: str) -> np.ndarray:
         if kind == "phi3":
@@ -162,7 +192,9 @@ def logits(
             y = feed_forward(norm(x, f"{at}.pre_feedforward_layernorm"), f"{at}.mlp")
             x = x + norm(y, f"{at}.post_feedforward_layernorm")
         else:
-            x = x + attention(norm(x, f"{at}.input_layernorm"), layer, f"{at}.self_attn")
+            y = norm(x, f"{at}.input_layernorm")
+            is_linear = f"{at}.linear_attn.A_log" in w
+            x = x + (delta_net(y, f"{at}.linear_attn") if is_linear else attention(y, layer, f"{at}.self_attn"))
             x = x + feed_forward(norm(x, f"{at}.post_attention_layernorm"), f"{at}.mlp")
     result = norm(x[-1], "model.norm") @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T
     return 30 * np.tanh(result / 30) if kind == "gemma2" else result

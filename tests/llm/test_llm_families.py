@@ -38,6 +38,17 @@ ROWS: dict[str, dict[str, Any]] = {  # model_type, and what config.json says bes
     "smollm3": {"num_hidden_layers": 4},
     "olmo2": {"attention_bias": True},
     "olmo3": {"num_hidden_layers": 5, "sliding_window": 4, "rope_scaling": LINEAR},
+    "qwen3_5_text": {
+        "num_hidden_layers": 3,
+        "head_dim": 16,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "partial_rotary_factor": 0.25,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 6,
+        "linear_value_head_dim": 4,
+        "linear_conv_kernel_dim": 4,
+    },
     "ministral3": {"head_dim": 8, "sliding_window": 6, "rope_scaling": YARN},
 }
 PROMPT = [1, 17, 5, 40, 8, 61, 3, 9, 9, 30, 11, 2]
@@ -69,7 +80,13 @@ def test_logits_equal_those_of_the_oracle(name: str, write_model: Any) -> None:
         assert np.abs(logits[count - 1] - expected).max() < 1e-4 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("name", ["gemma3_text", "phi3"])
+def test_layers_with_a_state_are_by_their_numbers() -> None:
+    """Without `layer_types`, each fourth layer has attention."""
+    layers = LlamaConfig.from_values(config("qwen3_5_text", {"num_hidden_layers": 9, "layer_types": None})).layers
+    assert [number for number, layer in enumerate(layers) if layer.delta is None] == [3, 7]
+
+
+@pytest.mark.parametrize("name", ["gemma3_text", "phi3", "qwen3_5_text"])
 def test_tokens_equal_those_of_the_oracle(name: str, write_model: Any) -> None:
     """Where layers differ, and where a text of more than the original context has other frequencies, each row by its own length."""
     settings = {"num_hidden_layers": 3, "sliding_window_pattern": 3} if name == "gemma3_text" else {}
@@ -110,6 +127,7 @@ def test_a_window_is_kept_as_a_window(write_model: Any) -> None:
         ("olmo2", {}, ()),
         ("olmo3", {}, (4, 4, 4, None, 4)),
         ("ministral3", {}, (6, 6)),
+        ("qwen3_5_text", {}, ()),
     ],
 )
 def test_windows(name: str, settings: dict[str, Any], windows: tuple[int | None, ...]) -> None:
@@ -135,6 +153,12 @@ def test_windows(name: str, settings: dict[str, Any], windows: tuple[int | None,
         ("phi3", {"rope_scaling": {**LONG, "short_factor": [1.0, -1.0]}}, "needs short_factor"),
         ("phi3", {"partial_rotary_factor": 0.2}, "0.2 of a head of 8 elements is 1"),
         ("phi3", {"partial_rotary_factor": "half"}, "partial_rotary_factor is 'half'; it must be a positive number"),
+        (
+            "qwen3_5_text",
+            {"layer_types": ["sliding_attention"] * 3},
+            "layer_types must name 3 layers, each full_attention or linear_attention",
+        ),
+        ("qwen3_5_text", {"linear_num_key_heads": 3}, "linear_num_value_heads = 4 is not a multiple of linear_num_key_heads = 3"),
         ("olmo3", {"layer_types": ["full_attention"] * 4}, "layer_types must name 5 layers"),
         ("smollm3", {"no_rope_layers": [1]}, r"no_rope_layers is \[1\]; it must be 4 numbers"),
         ("smollm3", {"no_rope_layer_interval": 0}, "no_rope_layer_interval is 0; it must be a positive integer"),

@@ -130,6 +130,31 @@ ROWS = {
     "olmo 3, yarn rope": Row(
         "Olmo3", {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"], **ropes(**YARN)}
     ),
+    "qwen 3.5": Row(
+        "Qwen3_5Text",
+        {
+            "num_hidden_layers": 4,
+            "head_dim": 16,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 12,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+        },
+    ),
+    "qwen 3.5, other kinds of layers": Row(
+        "Qwen3_5Text",
+        {
+            "num_hidden_layers": 3,
+            "head_dim": 8,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+            "linear_key_head_dim": 6,
+            "linear_value_head_dim": 8,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 2,
+            "linear_conv_kernel_dim": 3,
+            **rope(rope_type="default", partial_rotary_factor=0.5),
+        },
+    ),
     "ministral 3": Row("Ministral3", {"head_dim": 16, **rope(**GROWING, mscale=1.0, mscale_all_dim=1.0)}),
     "ministral 3, window": Row("Ministral3", {"head_dim": 8, "sliding_window": 8, **rope(**GROWING)}),
 }
