@@ -11,7 +11,7 @@ import tempo_core as tp
 from tempo_core import Expr, Tensor
 from tempo_core.typing import Value
 from tempo_llm.config import LlamaConfig
-from tempo_llm.layer import Delta, Layer, Rope
+from tempo_llm.layer import Delta, Experts, Layer, Rope
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": tp.silu,
@@ -160,6 +160,7 @@ class Attending(tp.nn.GroupedQueryAttention):
         self.value = weights.linear(self.width, self.key_heads * self.head_width, domain, layer.bias)
         self.output = weights.linear(self.heads * self.head_width, self.width, domain, layer.output_bias)
         self.gate = weights.linear(self.width, self.heads * self.head_width, domain, layer.bias) if layer.gated else None
+        self.sinks = self.parameter("sinks", (self.heads,), tp.nn.zeros()) if layer.sinks else None
 
     def attend(self, x: Tensor, pattern: tp.nn.Pattern) -> Tensor:
         """Attention along the positions."""
@@ -184,7 +185,11 @@ class Attending(tp.nn.GroupedQueryAttention):
             scores = scores * (1 + layer.growth.rate * tp.log(1 + turns))
         if layer.score_cap is not None:
             scores = layer.score_cap * tp.tanh(scores / layer.score_cap)
-        return tp.softmax(scores, -1)
+        shares = tp.softmax(scores, -1)
+        if self.sinks is None:
+            return shares
+        sinks = self.sinks.astype("float32").reshape(self.key_heads, self.heads // self.key_heads, 1)
+        return shares * tp.sigmoid(tp.logsumexp(scores, -1, keepdims=True) - sinks)
 
 
 class DeltaNet(tp.nn.Module):
@@ -269,6 +274,30 @@ class FeedForward(tp.nn.Module):
         return self.down(self.activation(self.gate(x)) * self.up(x))
 
 
+class Mixture(tp.nn.Module):
+    """A mixture of experts. The shares of the chosen ones are the softmax of their scores."""
+
+    default_name = "experts"
+
+    def __init__(self, config: LlamaConfig, experts: Experts, weights: Weights, domain: tuple[Expr, ...]):
+        super().__init__(None, domain, fed=True, dtype=weights.computed)
+        self.experts, count, hidden, inner = experts, experts.count, config.hidden_size, config.intermediate_size
+        self.router = weights.linear(hidden, count, domain, True)
+        self.gate_up = self.parameter("gate_up_proj", (count, hidden, 2 * inner), tp.nn.zeros())
+        self.gate_up_bias = self.parameter("gate_up_proj_bias", (count, 2 * inner), tp.nn.zeros())
+        self.down = self.parameter("down_proj", (count, inner, hidden), tp.nn.zeros())
+        self.down_bias = self.parameter("down_proj_bias", (count, hidden), tp.nn.zeros())
+
+    def forward(self, x: Tensor) -> Tensor:
+        limit = self.experts.limit
+        scores, chosen = tp.top_k(self.router(x), self.experts.chosen)
+        inner = (x.reshape(1, 1, x.shape[-1]) @ self.gate_up.index(0, chosen)).spatial[:, 0] + self.gate_up_bias.index(0, chosen)
+        gate, factor = tp.minimum(inner.spatial[:, ::2], limit), tp.clip(inner.spatial[:, 1::2], -limit, limit)
+        active = (factor + 1) * (gate * tp.sigmoid(gate * self.experts.steepness))
+        result = (active.expand_dims(1) @ self.down.index(0, chosen)).spatial[:, 0] + self.down_bias.index(0, chosen)
+        return (result * tp.softmax(scores, -1).expand_dims(1)).sum(0)
+
+
 class Block(tp.nn.Module):
     """A layer of a model: the results of attention and of the feed-forward layer are added to the hidden state.
 
@@ -290,7 +319,10 @@ class Block(tp.nn.Module):
         self.layer = layer
         self.attention_result_norm = norms.get("attention_result_norm")
         self.mlp_norm = norms.get("mlp_norm")
-        self.mlp = FeedForward(config, layer, weights, (step,))
+        if layer.experts is None:
+            self.mlp: FeedForward | Mixture = FeedForward(config, layer, weights, (step,))
+        else:
+            self.experts = self.mlp = Mixture(config, layer.experts, weights, (step,))
         self.mlp_result_norm = norms.get("mlp_result_norm")
 
     def forward(self, x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ import numpy as np
 from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import CheckpointError, RequestError, shown
 from tempo_llm.files import read_text
-from tempo_llm.layer import Delta, Layer
+from tempo_llm.layer import Delta, Experts, Layer
 from tempo_llm.stacks import Stack, prefix
 from tempo_llm.tensor_file import TensorFile
 
@@ -47,6 +47,7 @@ class Weight:
     first: int = 0
     rows: int = 0  # of the tensor in the file; 0: as many as the shape has
     groups: int = 1
+    is_kept: bool = False  # as it is: such weights are not turned, and have no int8 form
 
     @property
     def file_shape(self) -> tuple[int, ...]:
@@ -55,7 +56,7 @@ class Weight:
     @property
     def stored_shape(self) -> tuple[int, ...]:
         """Matrices turn from [out, in] to [in, out]; vectors stay."""
-        return self.shape[::-1]
+        return self.shape if self.is_kept else self.shape[::-1]
 
     def part(self, array: np.ndarray) -> np.ndarray:
         """The weight's rows of the tensor in the file."""
@@ -68,22 +69,18 @@ def layer_weights(config: LlamaConfig, number: int = 0) -> dict[str, Weight]:
     layer = config.layers[number]
     shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (config.hidden_size,) for name in layer.norms}
     shapes |= _attention_shapes(config, layer) if layer.delta is None else _delta_shapes(config, layer.delta)
-    shapes |= _matrices(
-        {
-            "mlp.gate": (config.intermediate_size, config.hidden_size, layer.mlp_bias),
-            "mlp.up": (config.intermediate_size, config.hidden_size, layer.mlp_bias),
-            "mlp.down": (config.hidden_size, config.intermediate_size, layer.mlp_bias),
-        }
-    )
-    sources = {name: f"{layer.source(stem)}.{kind}" for name in shapes for stem, _, kind in [name.rpartition(".")]}
+    shapes |= _mlp_shapes(config, layer) if layer.experts is None else _experts_shapes(config, layer.experts)
+    stems = {name: name.rpartition(".") for name in shapes}
+    sources = {name: f"{layer.source(stem)}.{kind}" for name, (stem, _, kind) in stems.items()}
     whole, rows = Counter[str](), Counter[str]()
     for name, shape in shapes.items():
         whole[sources[name]] += shape[0]
     weights = {}
     for name, shape in shapes.items():
         source = sources[name]
-        groups = dict(layer.groups).get(source.removesuffix(".weight"), 1)
-        weights[name] = Weight(source, shape, rows[source], whole[source], groups)
+        groups = dict(layer.groups).get(layer.source(stems[name][0]), 1)
+        is_kept = name.startswith("experts.") and not name.startswith("experts.router.")
+        weights[name] = Weight(source, shape, rows[source], whole[source], groups, is_kept)
         rows[source] += shape[0] // groups
     return weights
 
@@ -103,7 +100,25 @@ def _attention_shapes(config: LlamaConfig, layer: Layer) -> dict[str, tuple[int,
     if layer.query_key_norm is not None:
         widths = (head, head) if layer.query_key_norm == "head" else (queries, keys)
         shapes |= {f"attention.{part}.norm.weight": (width,) for part, width in zip(("query", "key"), widths, strict=True)}
-    return shapes
+    return shapes | ({"attention.sinks": (config.num_attention_heads,)} if layer.sinks else {})
+
+
+def _mlp_shapes(config: LlamaConfig, layer: Layer) -> dict[str, tuple[int, ...]]:
+    hidden, inner = config.hidden_size, config.intermediate_size
+    sizes = {"mlp.gate": (inner, hidden), "mlp.up": (inner, hidden), "mlp.down": (hidden, inner)}
+    return _matrices({name: (*size, layer.mlp_bias) for name, size in sizes.items()})
+
+
+def _experts_shapes(config: LlamaConfig, experts: Experts) -> dict[str, tuple[int, ...]]:
+    count, hidden, inner = experts.count, config.hidden_size, config.intermediate_size
+    return {
+        "experts.router.weight": (count, hidden),
+        "experts.router.bias": (count,),
+        "experts.gate_up_proj": (count, hidden, 2 * inner),
+        "experts.gate_up_proj_bias": (count, 2 * inner),
+        "experts.down_proj": (count, inner, hidden),
+        "experts.down_proj_bias": (count, hidden),
+    }
 
 
 def _delta_shapes(config: LlamaConfig, delta: Delta) -> dict[str, tuple[int, ...]]:
@@ -157,7 +172,8 @@ def load_weights(directory: str | Path, config: LlamaConfig, dtype: str = "float
         for row, number in enumerate(numbers):
             weight = layers[number][name]
             part = weight.part(_read(tensors, f"model.layers.{number}.{weight.source}"))
-            for key, array in _stored(name, part.T, dtype).items():
+            stored = _stored(name, part, dtype, is_kept=True) if weight.is_kept else _stored(name, part.T, dtype)
+            for key, array in stored.items():
                 if key not in stacked:
                     stacked[key] = np.empty((len(numbers), *array.shape), array.dtype)
                 stacked[key][row] = array
@@ -207,11 +223,11 @@ def quantized(matrix: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np.ndarray
     return np.rint(matrix / scales).astype(np.int8), scales.squeeze(axis)
 
 
-def _stored(name: str, array: np.ndarray, dtype: str, axis: int = 0) -> dict[str, np.ndarray]:
+def _stored(name: str, array: np.ndarray, dtype: str, axis: int = 0, is_kept: bool = False) -> dict[str, np.ndarray]:
     """A weight in `dtype`, in order in memory, by name, with its scales if it has some."""
     if dtype != "int8":
         return {name: np.ascontiguousarray(array.astype(DTYPES[dtype]))}
-    if array.ndim != 2:
+    if array.ndim != 2 or is_kept:
         return {name: np.ascontiguousarray(array.astype(np.float32))}
     numbers, scales = quantized(array.astype(np.float32), axis)
     return {name: np.ascontiguousarray(numbers), scale_name(name): scales}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tempo_llm.errors import shown
-from tempo_llm.layer import Delta, Growth, Layer
+from tempo_llm.layer import Delta, Experts, Growth, Layer
 from tempo_llm.rope import KINDS, rope_of, settings
 from tempo_llm.values import LARGEST, Values
 
@@ -246,6 +246,24 @@ def _qwen3_5(values: Values, sizes: Sizes) -> Description:
     return Description(tuple(linear if kind else full for kind in kinds))
 
 
+def _gpt_oss(values: Values, sizes: Sizes) -> Description:
+    """A mixture of experts; each second layer has the window; a learned score in each softmax."""
+    if values.get("rope_scaling") is None and values.get("rope_parameters") is None:
+        values = Values({**values.values, "rope_parameters": _GPT_ROPE}, values.source)
+    experts = Experts(
+        values.size("num_local_experts", 128),
+        values.size("num_experts_per_tok", 4),
+        values.number("swiglu_limit", 7.0),
+        values.number("swiglu_alpha", 1.702),
+    )
+    if experts.chosen > experts.count:
+        raise values.error(f"num_experts_per_tok is {experts.chosen}, but there are {experts.count} experts")
+    plain = replace(_plain(values, sizes), rope=rope_of(values, sizes.head, 150000.0))
+    layer = replace(plain, norm_offset=0.0, sinks=True, experts=experts)
+    return Description(_windowed(values, sizes, layer, lambda number: number % 2 == 0))
+
+
+_GPT_ROPE = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
 _MINISTRAL_ROPE = {
     "rope_type": "yarn",
     "rope_theta": 1e6,
@@ -270,5 +288,6 @@ FAMILIES: Mapping[str, Family] = {  # by model_type
     "olmo2": Family(_olmo2, {"rms_norm_eps": 1e-5}),
     "olmo3": Family(_olmo3, {"rms_norm_eps": 1e-5, "sliding_window": 4096}),
     "qwen3_5_text": Family(_qwen3_5, {"head_dim": 256, "partial_rotary_factor": 0.25}),
+    "gpt_oss": Family(_gpt_oss, {"head_dim": 64, "sliding_window": 128, "rms_norm_eps": 1e-5, "attention_bias": True}),
     "ministral3": Family(_ministral3, {"head_dim": 128, "rms_norm_eps": 1e-5}),
 }

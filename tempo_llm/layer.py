@@ -22,6 +22,9 @@ SOURCES: Mapping[str, str] = {  # the names of a layer's weights here, with thos
     "mlp.down": "mlp.down_proj",
     "mlp_result_norm": "post_feedforward_layernorm",
     "attention.gate": "self_attn.q_proj",
+    "attention": "self_attn",
+    "experts": "mlp.experts",
+    "experts.router": "mlp.router",
     "delta": "linear_attn",
     "delta.query": "linear_attn.in_proj_qkv",
     "delta.key": "linear_attn.in_proj_qkv",
@@ -87,6 +90,20 @@ class Delta:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """A mixture of `count` gated feed-forward layers, of which a token has the `chosen` ones with the largest scores of a router.
+
+    Gates are at most `limit`, and the other factors between -limit and limit. The result of an expert is that of
+    gate * sigmoid(steepness * gate) * (factor + 1).
+    """
+
+    count: int
+    chosen: int
+    limit: float
+    steepness: float
+
+
+@dataclass(frozen=True)
 class Layer:
     """A layer: attention, then a gated feed-forward layer. The result of each is added to the hidden state. The defaults are Llama's.
 
@@ -95,8 +112,11 @@ class Layer:
     With `norm_offset`, norms multiply by this number plus their weight, in float32; without, by their weight, in the model's dtype.
     Scores are multiplied by `scale`; with `score_cap` c, they are c * tanh(score / c). `window` is the number of tokens that a token
     attends to; without it, all tokens so far. With `gated`, the result of attention is multiplied by a gate. With `delta`, the layer has a
-    Gated DeltaNet instead of attention. `sources` are names in the files that differ from `SOURCES`. Weights of the same source are its
-    rows, one after the other; `groups` are sources that have them so in each of so many groups of rows.
+    Gated DeltaNet instead of attention; with `experts`, a mixture of experts instead of one feed-forward layer. With `sinks`, the softmax of
+    each head has one more score, a weight, whose share is dropped.
+
+    `sources` are names in the files that differ from `SOURCES`. Weights of the same source are its rows, one after the other; `groups` are
+    sources that have them so in each of so many groups of rows.
     """
 
     scale: float
@@ -113,6 +133,8 @@ class Layer:
     norm_offset: float | None = None
     gated: bool = False
     delta: Delta | None = None
+    sinks: bool = False
+    experts: Experts | None = None
     sources: tuple[tuple[str, str], ...] = ()
     groups: tuple[tuple[str, int], ...] = ()
 

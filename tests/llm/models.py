@@ -96,6 +96,14 @@ def random_tensors(values: Mapping[str, Any], seed: int = 0, tied: bool = False)
             shapes |= {f"{at}.{name}": shape for name, shape in others.items()}
         elif kind == "qwen3_5_text":
             linear["self_attn.q_proj"] = (2 * queries, hidden)
+        if kind == "gpt_oss":
+            count = values["num_local_experts"]
+            linear = {name: shape for name, shape in linear.items() if "attn" in name}
+            shapes |= {f"{at}.self_attn.sinks": (values["num_attention_heads"],)}
+            shapes |= {f"{at}.mlp.router.weight": (count, hidden), f"{at}.mlp.router.bias": (count,)}
+            for name, size_in, size_out in (("gate_up", hidden, 2 * inner), ("down", inner, hidden)):
+                shapes[f"{at}.mlp.experts.{name}_proj"] = (count, size_in, size_out)
+                shapes[f"{at}.mlp.experts.{name}_proj_bias"] = (count, size_out)
         for name, shape in linear.items():
             shapes[f"{at}.{name}.weight"] = shape
             is_biased = values.get("attention_bias" if "attn" in name else "mlp_bias")

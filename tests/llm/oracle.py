@@ -63,7 +63,7 @@ def amplitude(values: dict) -> float:
 Mask = Callable[[int, int], bool]  # whether the first position attends to the second
 GEMMA, OLMO = ("gemma2", "gemma3_text"), ("olmo2", "olmo3")
 CENTRED = (*GEMMA, "qwen3_5_text")  # norms multiply by 1 + weight
-FULL = {"gemma2": 2, "gemma3_text": 6, "olmo3": 4}  # each so-and-so-many-th layer attends to all positions
+FULL = {"gemma2": 2, "gemma3_text": 6, "olmo3": 4, "gpt_oss": 2}  # each so-and-so-many-th layer attends to all positions
 
 
 def window(values: dict, layer: int) -> float:
@@ -141,8 +141,11 @@ def logits(
         reach = window(values, layer)
         reached = [[masks[layer](q, k) if masks else q - reach < k <= q for k in range(count)] for q in range(count)]
         scores = np.where(reached, scores, -np.inf)
+        if kind == "gpt_oss":  # one more score
+            sinks = np.broadcast_to(w[f"{at}.sinks"][:, None, None], (heads, count, 1))
+            scores = np.concatenate([scores, sinks], -1)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
-        weights /= weights.sum(-1, keepdims=True)
+        weights = (weights / weights.sum(-1, keepdims=True))[..., :count]
         mixed = np.einsum("hqk,khd->qhd", weights, v).reshape(count, heads * size)
         return linear(mixed / (1 + np.exp(-gate)) if kind == "qwen3_5_text" else mixed, f"{at}.o_proj")
 
@@ -172,7 +175,22 @@ def logits(
                 result[t, places] = out * gate[t, places] / (1 + np.exp(-gate[t, places]))
         return linear(result, f"{at}.out_proj")
 
+    def mixture(y: np.ndarray, at: str) -> np.ndarray:
+        """The experts of each token, one after the other."""
+        scores, result = linear(y, f"{at}.router"), np.zeros_like(y)
+        for t in range(count):
+            chosen = np.argsort(-scores[t])[: values["num_experts_per_tok"]]
+            shares = np.exp(scores[t, chosen]) / np.exp(scores[t, chosen]).sum()
+            for expert, share in zip(chosen, shares, strict=True):
+                inner = y[t] @ w[f"{at}.experts.gate_up_proj"][expert] + w[f"{at}.experts.gate_up_proj_bias"][expert]
+                gate, factor = np.minimum(inner[::2], 7), np.clip(inner[1::2], -7, 7)
+                active = (factor + 1) * gate / (1 + np.exp(-1.702 * gate))
+                result[t] += share * (active @ w[f"{at}.experts.down_proj"][expert] + w[f"{at}.experts.down_proj_bias"][expert])
+        return result
+
     def feed_forward(y: np.ndarray, at: str) -> np.ndarray:
+        if kind == "gpt_oss":
+            return mixture(y, at)
         if kind == "phi3":
             gate, up = np.split(linear(y, f"{at}.gate_up_proj"), 2, -1)
         else:

@@ -49,6 +49,14 @@ ROWS: dict[str, dict[str, Any]] = {  # model_type, and what config.json says bes
         "linear_value_head_dim": 4,
         "linear_conv_kernel_dim": 4,
     },
+    "gpt_oss": {
+        "head_dim": 8,
+        "sliding_window": 4,
+        "num_local_experts": 5,
+        "num_experts_per_tok": 2,
+        "attention_bias": True,
+        "rope_scaling": {"rope_type": "default"},
+    },
     "ministral3": {"head_dim": 8, "sliding_window": 6, "rope_scaling": YARN},
 }
 PROMPT = [1, 17, 5, 40, 8, 61, 3, 9, 9, 30, 11, 2]
@@ -128,6 +136,7 @@ def test_a_window_is_kept_as_a_window(write_model: Any) -> None:
         ("olmo3", {}, (4, 4, 4, None, 4)),
         ("ministral3", {}, (6, 6)),
         ("qwen3_5_text", {}, ()),
+        ("gpt_oss", {"num_hidden_layers": 3}, (4, None, 4)),
     ],
 )
 def test_windows(name: str, settings: dict[str, Any], windows: tuple[int | None, ...]) -> None:
@@ -159,6 +168,8 @@ def test_windows(name: str, settings: dict[str, Any], windows: tuple[int | None,
             "layer_types must name 3 layers, each full_attention or linear_attention",
         ),
         ("qwen3_5_text", {"linear_num_key_heads": 3}, "linear_num_value_heads = 4 is not a multiple of linear_num_key_heads = 3"),
+        ("gpt_oss", {"num_experts_per_tok": 6}, "num_experts_per_tok is 6, but there are 5 experts"),
+        ("gpt_oss", {"quantization_config": {"quant_method": "mxfp4"}}, r"the weights are quantized \(mxfp4\)"),
         ("olmo3", {"layer_types": ["full_attention"] * 4}, "layer_types must name 5 layers"),
         ("smollm3", {"no_rope_layers": [1]}, r"no_rope_layers is \[1\]; it must be 4 numbers"),
         ("smollm3", {"no_rope_layer_interval": 0}, "no_rope_layer_interval is 0; it must be a positive integer"),

@@ -152,7 +152,22 @@ ROWS = {
             "linear_num_key_heads": 2,
             "linear_num_value_heads": 2,
             "linear_conv_kernel_dim": 3,
+            "attention_bias": True,
             **rope(rope_type="default", partial_rotary_factor=0.5),
+        },
+    ),
+    "gpt-oss": Row("GptOss", {"head_dim": 8, "sliding_window": 8, "num_local_experts": 6, "num_experts_per_tok": 2}),
+    "gpt-oss, other sizes": Row(
+        "GptOss",
+        {
+            "num_hidden_layers": 3,
+            "head_dim": 16,
+            "sliding_window": 5,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 3,
+            "attention_bias": False,
+            "swiglu_limit": 1.5,
+            **rope(**YARN),
         },
     ),
     "ministral 3": Row("Ministral3", {"head_dim": 16, **rope(**GROWING, mscale=1.0, mscale_all_dim=1.0)}),
@@ -172,7 +187,7 @@ def save(row: Row, directory: Path) -> Any:
     with torch.no_grad():
         model.get_input_embeddings().weight.mul_(row.embeddings)
         for name, parameter in model.named_parameters():
-            if name.endswith("bias") or "norm" in name:  # they begin at zero, or at one
+            if name.endswith("bias") or "norm" in name or "sinks" in name:  # they begin at zero, or at one
                 parameter.add_(torch.empty_like(parameter).normal_(0, 0.3))
     model.save_pretrained(directory, **({"max_shard_size": "20KB"} if row.shards else {}))
     return model
