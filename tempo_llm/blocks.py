@@ -262,9 +262,9 @@ def unit(x: Tensor) -> Tensor:
 class FeedForward(tp.nn.Module):
     """down(activation(gate(x)) * up(x)), with matrices in the form of the model's weights."""
 
-    def __init__(self, config: LlamaConfig, layer: Layer, weights: Weights, domain: tuple[Expr, ...]):
+    def __init__(self, config: LlamaConfig, layer: Layer, weights: Weights, domain: tuple[Expr, ...], inner: int):
         super().__init__(domain=domain, fed=True)
-        hidden, inner = config.hidden_size, config.intermediate_size
+        hidden = config.hidden_size
         self.activation = ACTIVATIONS[layer.activation]
         self.gate = weights.linear(hidden, inner, domain, layer.mlp_bias)
         self.up = weights.linear(hidden, inner, domain, layer.mlp_bias)
@@ -275,27 +275,49 @@ class FeedForward(tp.nn.Module):
 
 
 class Mixture(tp.nn.Module):
-    """A mixture of experts. The shares of the chosen ones are the softmax of their scores."""
+    """A mixture of experts, as its description says."""
 
     default_name = "experts"
 
-    def __init__(self, config: LlamaConfig, experts: Experts, weights: Weights, domain: tuple[Expr, ...]):
+    def __init__(self, config: LlamaConfig, layer: Layer, experts: Experts, weights: Weights, domain: tuple[Expr, ...]):
         super().__init__(None, domain, fed=True, dtype=weights.computed)
-        self.experts, count, hidden, inner = experts, experts.count, config.hidden_size, config.intermediate_size
-        self.router = weights.linear(hidden, count, domain, True)
-        self.gate_up = self.parameter("gate_up_proj", (count, hidden, 2 * inner), tp.nn.zeros())
-        self.gate_up_bias = self.parameter("gate_up_proj_bias", (count, 2 * inner), tp.nn.zeros())
-        self.down = self.parameter("down_proj", (count, inner, hidden), tp.nn.zeros())
-        self.down_bias = self.parameter("down_proj_bias", (count, hidden), tp.nn.zeros())
+        self.experts, count, hidden, inner = experts, experts.count, config.hidden_size, experts.width
+        has_bias = experts.limit is not None
+        self.router = weights.linear(hidden, count, domain, has_bias)
+        self.gate = self.parameter("gate", (count, hidden, inner), tp.nn.zeros())
+        self.up = self.parameter("up", (count, hidden, inner), tp.nn.zeros())
+        self.down = self.parameter("down", (count, inner, hidden), tp.nn.zeros())
+        self.gate_bias = self.parameter("gate_bias", (count, inner), tp.nn.zeros()) if has_bias else None
+        self.up_bias = self.parameter("up_bias", (count, inner), tp.nn.zeros()) if has_bias else None
+        self.down_bias = self.parameter("down_bias", (count, hidden), tp.nn.zeros()) if has_bias else None
+        if experts.shared:
+            self.shared = FeedForward(config, layer, weights, domain, experts.shared)
+            self.shared_gate = weights.linear(hidden, 1, domain, False)
 
     def forward(self, x: Tensor) -> Tensor:
+        scores = self.router(x)
+        largest, chosen = tp.top_k(scores, self.experts.chosen)
+        shares = tp.softmax(largest.astype("float32"), -1)
+        if not self.experts.normalized:
+            shares = tp.exp(largest.astype("float32") - tp.logsumexp(scores.astype("float32"), -1))
+        gate = _product(x.expand_dims(0), self.gate, self.gate_bias, chosen)
+        up = _product(x.expand_dims(0), self.up, self.up_bias, chosen)
         limit = self.experts.limit
-        scores, chosen = tp.top_k(self.router(x), self.experts.chosen)
-        inner = (x.reshape(1, 1, x.shape[-1]) @ self.gate_up.index(0, chosen)).spatial[:, 0] + self.gate_up_bias.index(0, chosen)
-        gate, factor = tp.minimum(inner.spatial[:, ::2], limit), tp.clip(inner.spatial[:, 1::2], -limit, limit)
-        active = (factor + 1) * (gate * tp.sigmoid(gate * self.experts.steepness))
-        result = (active.expand_dims(1) @ self.down.index(0, chosen)).spatial[:, 0] + self.down_bias.index(0, chosen)
-        return (result * tp.softmax(scores, -1).expand_dims(1)).sum(0)
+        if limit is None:
+            active = tp.silu(gate) * up
+        else:
+            gate = tp.minimum(gate, limit)
+            active = (tp.clip(up, -limit, limit) + 1) * (gate * tp.sigmoid(gate * self.experts.steepness))
+        result = (_product(active, self.down, self.down_bias, chosen) * shares.astype(x.dtype).expand_dims(1)).sum(0)
+        if not self.experts.shared:
+            return result
+        return result + self.shared(x) * tp.sigmoid(self.shared_gate(x))
+
+
+def _product(x: Tensor, matrices: Tensor, biases: Tensor | None, chosen: Tensor) -> Tensor:
+    """x [chosen or 1, n_in] times the matrices of the chosen experts: [chosen, n_out]."""
+    y = (x.expand_dims(1) @ matrices.index(0, chosen)).spatial[:, 0]
+    return y if biases is None else y + biases.index(0, chosen)
 
 
 class Block(tp.nn.Module):
@@ -320,9 +342,9 @@ class Block(tp.nn.Module):
         self.attention_result_norm = norms.get("attention_result_norm")
         self.mlp_norm = norms.get("mlp_norm")
         if layer.experts is None:
-            self.mlp: FeedForward | Mixture = FeedForward(config, layer, weights, (step,))
+            self.mlp: FeedForward | Mixture = FeedForward(config, layer, weights, (step,), config.intermediate_size)
         else:
-            self.experts = self.mlp = Mixture(config, layer.experts, weights, (step,))
+            self.experts = self.mlp = Mixture(config, layer, layer.experts, weights, (step,))
         self.mlp_result_norm = norms.get("mlp_result_norm")
 
     def forward(self, x: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -39,7 +40,8 @@ EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", 
 class Weight:
     """One tensor of the model: its name in the file, its shape, and, if it is a part of a tensor there, which.
 
-    The tensor in the file has so many `groups` of rows, one after the other. The weight has those from `first` on of each group.
+    The tensor in the file has so many `groups` of rows, one after the other. The weight has those from `first` on of each group. With `half`
+    k, it has each second column, from k on. A name with `*` stands for as many tensors as the shape has rows, one for each.
     """
 
     source: str
@@ -47,21 +49,33 @@ class Weight:
     first: int = 0
     rows: int = 0  # of the tensor in the file; 0: as many as the shape has
     groups: int = 1
-    is_kept: bool = False  # as it is: such weights are not turned, and have no int8 form
+    half: int | None = None
+    is_turned: bool = True
 
     @property
-    def file_shape(self) -> tuple[int, ...]:
-        return (self.rows or self.shape[0], *self.shape[1:])
+    def files(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the tensors in the file, by name."""
+        if "*" in self.source:
+            return {self.source.replace("*", str(row)): self.shape[1:] for row in range(self.shape[0])}
+        *inner, last = (self.rows or self.shape[0], *self.shape[1:])
+        return {self.source: (*inner, last if self.half is None else 2 * last)}
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
         """Matrices turn from [out, in] to [in, out]; vectors stay."""
-        return self.shape if self.is_kept else self.shape[::-1]
+        if "*" in self.source:
+            return (self.shape[0], *self.shape[:0:-1])
+        return self.shape[::-1] if self.is_turned else self.shape
 
-    def part(self, array: np.ndarray) -> np.ndarray:
-        """The weight's rows of the tensor in the file."""
+    def read(self, tensor: Callable[[str], np.ndarray]) -> np.ndarray:
+        """The weight as it is stored, from tensors of the file by their names."""
+        if "*" in self.source:
+            return np.stack([tensor(name).T for name in self.files])
+        array = tensor(self.source)
         grouped = array.reshape(self.groups, -1, *array.shape[1:])
-        return grouped[:, self.first : self.first + self.shape[0] // self.groups].reshape(self.shape)
+        part = grouped[:, self.first : self.first + self.shape[0] // self.groups]
+        part = (part if self.half is None else part[..., self.half :: 2]).reshape(self.shape)
+        return part.T if self.is_turned else part
 
 
 def layer_weights(config: LlamaConfig, number: int = 0) -> dict[str, Weight]:
@@ -69,7 +83,7 @@ def layer_weights(config: LlamaConfig, number: int = 0) -> dict[str, Weight]:
     layer = config.layers[number]
     shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (config.hidden_size,) for name in layer.norms}
     shapes |= _attention_shapes(config, layer) if layer.delta is None else _delta_shapes(config, layer.delta)
-    shapes |= _mlp_shapes(config, layer) if layer.experts is None else _experts_shapes(config, layer.experts)
+    shapes |= _mlp_shapes(config, layer) if layer.experts is None else {}
     stems = {name: name.rpartition(".") for name in shapes}
     sources = {name: f"{layer.source(stem)}.{kind}" for name, (stem, _, kind) in stems.items()}
     whole, rows = Counter[str](), Counter[str]()
@@ -79,10 +93,9 @@ def layer_weights(config: LlamaConfig, number: int = 0) -> dict[str, Weight]:
     for name, shape in shapes.items():
         source = sources[name]
         groups = dict(layer.groups).get(layer.source(stems[name][0]), 1)
-        is_kept = name.startswith("experts.") and not name.startswith("experts.router.")
-        weights[name] = Weight(source, shape, rows[source], whole[source], groups, is_kept)
+        weights[name] = Weight(source, shape, rows[source], whole[source], groups)
         rows[source] += shape[0] // groups
-    return weights
+    return weights if layer.experts is None else weights | _experts_weights(config.hidden_size, layer.experts)
 
 
 def _attention_shapes(config: LlamaConfig, layer: Layer) -> dict[str, tuple[int, ...]]:
@@ -109,16 +122,32 @@ def _mlp_shapes(config: LlamaConfig, layer: Layer) -> dict[str, tuple[int, ...]]
     return _matrices({name: (*size, layer.mlp_bias) for name, size in sizes.items()})
 
 
-def _experts_shapes(config: LlamaConfig, experts: Experts) -> dict[str, tuple[int, ...]]:
-    count, hidden, inner = experts.count, config.hidden_size, config.intermediate_size
-    return {
-        "experts.router.weight": (count, hidden),
-        "experts.router.bias": (count,),
-        "experts.gate_up_proj": (count, hidden, 2 * inner),
-        "experts.gate_up_proj_bias": (count, 2 * inner),
-        "experts.down_proj": (count, inner, hidden),
-        "experts.down_proj_bias": (count, hidden),
-    }
+def _experts_weights(hidden: int, experts: Experts) -> dict[str, Weight]:
+    count, inner = experts.count, experts.width
+    if experts.limit is not None:  # gpt-oss: all experts in one tensor, with gate and up in turn
+        both, down = "mlp.experts.gate_up_proj", "mlp.experts.down_proj"
+        weights = {
+            f"router.{kind}": Weight(f"mlp.router.{kind}", shape)
+            for kind, shape in (("weight", (count, hidden)), ("bias", (count,)))
+        }
+        for half, name in enumerate(("gate", "up")):
+            weights[name] = Weight(both, (count, hidden, inner), half=half, is_turned=False)
+            weights[f"{name}_bias"] = Weight(f"{both}_bias", (count, inner), half=half, is_turned=False)
+        weights["down"] = Weight(down, (count, inner, hidden), is_turned=False)
+        weights["down_bias"] = Weight(f"{down}_bias", (count, hidden), is_turned=False)
+    else:
+        sizes = {"gate": (count, inner, hidden), "up": (count, inner, hidden), "down": (count, hidden, inner)}
+        weights = {name: Weight(f"mlp.experts.*.{name}_proj.weight", size) for name, size in sizes.items()}
+        weights["router.weight"] = Weight("mlp.gate.weight", (count, hidden))
+    if experts.shared:
+        for name, size in {
+            "gate": (experts.shared, hidden),
+            "up": (experts.shared, hidden),
+            "down": (hidden, experts.shared),
+        }.items():
+            weights[f"shared.{name}.weight"] = Weight(f"mlp.shared_expert.{name}_proj.weight", size)
+        weights["shared_gate.weight"] = Weight("mlp.shared_expert_gate.weight", (1, hidden))
+    return {f"experts.{name}": weight for name, weight in weights.items()}
 
 
 def _delta_shapes(config: LlamaConfig, delta: Delta) -> dict[str, tuple[int, ...]]:
@@ -159,21 +188,19 @@ def load_weights(directory: str | Path, config: LlamaConfig, dtype: str = "float
     if not tied:
         shapes[HEAD] = shapes[EMBEDDING]
     for number, layer in enumerate(layers):
-        shapes |= {f"model.layers.{number}.{w.source}": w.file_shape for w in layer.values()}
+        shapes |= {f"model.layers.{number}.{name}": shape for w in layer.values() for name, shape in w.files.items()}
     _check(tensors, shapes, directory)
 
-    weights = _stored("final_norm.weight", _read(tensors, FINAL_NORM), dtype)
-    weights |= _stored("head.weight", _read(tensors, EMBEDDING if tied else HEAD).T, dtype)
+    weights = _stored("final_norm.weight", _read(tensors, "", FINAL_NORM), dtype)
+    weights |= _stored("head.weight", _read(tensors, "", EMBEDDING if tied else HEAD).T, dtype)
     if not tied:
-        weights |= _stored("embedding.weight", _read(tensors, EMBEDDING), dtype, axis=1)
+        weights |= _stored("embedding.weight", _read(tensors, "", EMBEDDING), dtype, axis=1)
     for name in dict.fromkeys(name for layer in layers for name in layer):
         numbers = [number for number, layer in enumerate(layers) if name in layer]
         stacked: dict[str, np.ndarray] = {}
         for row, number in enumerate(numbers):
-            weight = layers[number][name]
-            part = weight.part(_read(tensors, f"model.layers.{number}.{weight.source}"))
-            stored = _stored(name, part, dtype, is_kept=True) if weight.is_kept else _stored(name, part.T, dtype)
-            for key, array in stored.items():
+            weight = layers[number][name].read(partial(_read, tensors, f"model.layers.{number}."))
+            for key, array in _stored(name, weight, dtype).items():
                 if key not in stacked:
                     stacked[key] = np.empty((len(numbers), *array.shape), array.dtype)
                 stacked[key][row] = array
@@ -223,18 +250,19 @@ def quantized(matrix: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np.ndarray
     return np.rint(matrix / scales).astype(np.int8), scales.squeeze(axis)
 
 
-def _stored(name: str, array: np.ndarray, dtype: str, axis: int = 0, is_kept: bool = False) -> dict[str, np.ndarray]:
+def _stored(name: str, array: np.ndarray, dtype: str, axis: int = 0) -> dict[str, np.ndarray]:
     """A weight in `dtype`, in order in memory, by name, with its scales if it has some."""
     if dtype != "int8":
         return {name: np.ascontiguousarray(array.astype(DTYPES[dtype]))}
-    if array.ndim != 2 or is_kept:
+    if array.ndim != 2 or (name.startswith("experts.") and not name.endswith(".weight")):
         return {name: np.ascontiguousarray(array.astype(np.float32))}
     numbers, scales = quantized(array.astype(np.float32), axis)
     return {name: np.ascontiguousarray(numbers), scale_name(name): scales}
 
 
-def _read(tensors: Mapping[str, Readable], name: str) -> np.ndarray:
-    """A tensor of the checkpoint. Raises CheckpointError for a number that is not finite."""
+def _read(tensors: Mapping[str, Readable], at: str, name: str) -> np.ndarray:
+    """The tensor `name` of a layer, whose names begin with `at`, or of the model. Raises CheckpointError for a number that is not finite."""
+    name = at + name
     array = tensors[name].read(name)
     finite = np.isfinite(array)
     if not finite.all():

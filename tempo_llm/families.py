@@ -246,6 +246,36 @@ def _qwen3_5(values: Values, sizes: Sizes) -> Description:
     return Description(tuple(linear if kind else full for kind in kinds))
 
 
+def _qwen3_next(values: Values, sizes: Sizes) -> Description:
+    """Qwen 3.5 with a mixture of experts, and with fused matrices of its Gated DeltaNets, whose rows are grouped by key heads."""
+    experts = Experts(
+        values.size("num_experts", 512),
+        values.size("num_experts_per_tok", 10),
+        values.size("moe_intermediate_size", 512),
+        normalized=values.get("norm_topk_prob") is not False,
+        shared=values.size("shared_expert_intermediate_size", 512),
+    )
+    _check(values, experts)
+    plain, period = values.get("mlp_only_layers", []), values.size("decoder_sparse_step", 1)
+    if not isinstance(plain, list) or not all(isinstance(number, int) for number in plain):
+        raise values.error(f"mlp_only_layers is {shown(plain)}; it must be a list of numbers of layers")
+    fused = {f"delta.{name}": "linear_attn.in_proj_qkvz" for name in ("query", "key", "value", "gate")}
+    fused |= {f"delta.{name}": "linear_attn.in_proj_ba" for name in ("rate", "decay")}
+    layers = []
+    for number, layer in enumerate(_qwen3_5(values, sizes).layers):
+        if layer.delta is not None:
+            groups = tuple((source, layer.delta.key_heads) for source in dict.fromkeys(fused.values()))
+            layer = replace(layer, sources=tuple(fused.items()), groups=groups)
+        is_sparse = number not in plain and (number + 1) % period == 0
+        layers.append(replace(layer, experts=experts) if is_sparse else layer)
+    return Description(tuple(layers))
+
+
+def _check(values: Values, experts: Experts) -> None:
+    if experts.chosen > experts.count:
+        raise values.error(f"num_experts_per_tok is {experts.chosen}, but there are {experts.count} experts")
+
+
 def _gpt_oss(values: Values, sizes: Sizes) -> Description:
     """A mixture of experts; each second layer has the window; a learned score in each softmax."""
     if values.get("rope_scaling") is None and values.get("rope_parameters") is None:
@@ -253,11 +283,11 @@ def _gpt_oss(values: Values, sizes: Sizes) -> Description:
     experts = Experts(
         values.size("num_local_experts", 128),
         values.size("num_experts_per_tok", 4),
+        values.size("intermediate_size"),
         values.number("swiglu_limit", 7.0),
         values.number("swiglu_alpha", 1.702),
     )
-    if experts.chosen > experts.count:
-        raise values.error(f"num_experts_per_tok is {experts.chosen}, but there are {experts.count} experts")
+    _check(values, experts)
     plain = replace(_plain(values, sizes), rope=rope_of(values, sizes.head, 150000.0))
     layer = replace(plain, norm_offset=0.0, sinks=True, experts=experts)
     return Description(_windowed(values, sizes, layer, lambda number: number % 2 == 0))
@@ -288,6 +318,7 @@ FAMILIES: Mapping[str, Family] = {  # by model_type
     "olmo2": Family(_olmo2, {"rms_norm_eps": 1e-5}),
     "olmo3": Family(_olmo3, {"rms_norm_eps": 1e-5, "sliding_window": 4096}),
     "qwen3_5_text": Family(_qwen3_5, {"head_dim": 256, "partial_rotary_factor": 0.25}),
+    "qwen3_next": Family(_qwen3_next, {"head_dim": 256, "partial_rotary_factor": 0.25}),
     "gpt_oss": Family(_gpt_oss, {"head_dim": 64, "sliding_window": 128, "rms_norm_eps": 1e-5, "attention_bias": True}),
     "ministral3": Family(_ministral3, {"head_dim": 128, "rms_norm_eps": 1e-5}),
 }

@@ -23,8 +23,6 @@ SOURCES: Mapping[str, str] = {  # the names of a layer's weights here, with thos
     "mlp_result_norm": "post_feedforward_layernorm",
     "attention.gate": "self_attn.q_proj",
     "attention": "self_attn",
-    "experts": "mlp.experts",
-    "experts.router": "mlp.router",
     "delta": "linear_attn",
     "delta.query": "linear_attn.in_proj_qkv",
     "delta.key": "linear_attn.in_proj_qkv",
@@ -93,14 +91,19 @@ class Delta:
 class Experts:
     """A mixture of `count` gated feed-forward layers, of which a token has the `chosen` ones with the largest scores of a router.
 
-    Gates are at most `limit`, and the other factors between -limit and limit. The result of an expert is that of
-    gate * sigmoid(steepness * gate) * (factor + 1).
+    The shares of the chosen ones are the softmax of their scores, or, if not `normalized`, of all scores. With `limit`, an expert is that of
+    gpt-oss: its gate is at most `limit`, its other factor between -limit and limit, and it goes on with
+    gate * sigmoid(steepness * gate) * (factor + 1), and with biases. With `shared`, all tokens have one more expert of this width, with a
+    gate.
     """
 
     count: int
     chosen: int
-    limit: float
-    steepness: float
+    width: int
+    limit: float | None = None
+    steepness: float = 1.0
+    normalized: bool = True
+    shared: int = 0
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ NORMS = {  # of a layer, by model_type, where they are not Llama's
 
 def is_linear(values: Mapping[str, Any], layer: int) -> bool:
     """Whether a layer has a Gated DeltaNet."""
-    return values["model_type"] == "qwen3_5_text" and values["layer_types"][layer] == "linear_attention"
+    return values["model_type"] in ("qwen3_5_text", "qwen3_next") and values["layer_types"][layer] == "linear_attention"
 
 
 def linear_shapes(values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -54,11 +54,10 @@ def linear_shapes(values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     hidden, heads = values["hidden_size"], values["linear_num_value_heads"]
     keys = values["linear_num_key_heads"] * values["linear_key_head_dim"]
     size = heads * values["linear_value_head_dim"]
+    apart = {"in_proj_qkv": 2 * keys + size, "in_proj_z": size, "in_proj_b": heads, "in_proj_a": heads}
+    fused = {"in_proj_qkvz": 2 * keys + 2 * size, "in_proj_ba": 2 * heads}
     return {
-        "in_proj_qkv": (2 * keys + size, hidden),
-        "in_proj_z": (size, hidden),
-        "in_proj_b": (heads, hidden),
-        "in_proj_a": (heads, hidden),
+        **{name: (rows, hidden) for name, rows in (fused if values["model_type"] == "qwen3_next" else apart).items()},
         "out_proj": (hidden, size),
         "conv1d.weight": (2 * keys + size, 1, values["linear_conv_kernel_dim"]),
         "norm.weight": (values["linear_value_head_dim"],),
@@ -79,7 +78,7 @@ def random_tensors(values: Mapping[str, Any], seed: int = 0, tied: bool = False)
     for layer in range(values["num_hidden_layers"]):
         at = f"model.layers.{layer}"
         shapes |= {f"{at}.{name}_layernorm.weight": (hidden,) for name in NORMS.get(kind, ("input", "post_attention"))}
-        if kind in ("qwen3", "gemma3_text", "qwen3_5_text") and not is_linear(values, layer):
+        if kind in ("qwen3", "gemma3_text", "qwen3_5_text", "qwen3_next") and not is_linear(values, layer):
             shapes |= {f"{at}.self_attn.{name}_norm.weight": (head,) for name in "qk"}
         if kind in ("olmo2", "olmo3"):
             shapes |= {f"{at}.self_attn.{name}_norm.weight": (size,) for name, size in (("q", queries), ("k", keys))}
@@ -94,8 +93,15 @@ def random_tensors(values: Mapping[str, Any], seed: int = 0, tied: bool = False)
             linear |= {f"linear_attn.{name}": shape for name, shape in linear_shapes(values).items() if len(shape) == 2}
             others = {f"linear_attn.{name}": shape for name, shape in linear_shapes(values).items() if len(shape) != 2}
             shapes |= {f"{at}.{name}": shape for name, shape in others.items()}
-        elif kind == "qwen3_5_text":
+        elif kind in ("qwen3_5_text", "qwen3_next"):
             linear["self_attn.q_proj"] = (2 * queries, hidden)
+        if kind == "qwen3_next":
+            width, shared = values["moe_intermediate_size"], values["shared_expert_intermediate_size"]
+            linear = {name: shape for name, shape in linear.items() if "attn" in name}
+            linear |= {"mlp.gate": (values["num_experts"], hidden), "mlp.shared_expert_gate": (1, hidden)}
+            for at_expert, rows in [("shared_expert", shared), *((f"experts.{e}", width) for e in range(values["num_experts"]))]:
+                linear |= {f"mlp.{at_expert}.{name}_proj": (rows, hidden) for name in ("gate", "up")}
+                linear[f"mlp.{at_expert}.down_proj"] = (hidden, rows)
         if kind == "gpt_oss":
             count = values["num_local_experts"]
             linear = {name: shape for name, shape in linear.items() if "attn" in name}

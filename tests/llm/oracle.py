@@ -62,7 +62,8 @@ def amplitude(values: dict) -> float:
 
 Mask = Callable[[int, int], bool]  # whether the first position attends to the second
 GEMMA, OLMO = ("gemma2", "gemma3_text"), ("olmo2", "olmo3")
-CENTRED = (*GEMMA, "qwen3_5_text")  # norms multiply by 1 + weight
+NEXT = ("qwen3_5_text", "qwen3_next")
+CENTRED = (*GEMMA, *NEXT)  # norms multiply by 1 + weight
 FULL = {"gemma2": 2, "gemma3_text": 6, "olmo3": 4, "gpt_oss": 2}  # each so-and-so-many-th layer attends to all positions
 
 
@@ -73,7 +74,7 @@ def window(values: dict, layer: int) -> float:
         return size if values["layer_types"][layer] == "sliding_attention" else math.inf
     if kind in FULL:
         return math.inf if (layer + 1) % values.get("sliding_window_pattern", FULL[kind]) == 0 else size
-    return math.inf if kind in ("qwen2", "qwen3", "smollm3", "qwen3_5_text") else size
+    return math.inf if kind in ("qwen2", "qwen3", "smollm3", *NEXT) else size
 
 
 def rotary(values: dict, layer: int) -> dict | None:
@@ -122,7 +123,7 @@ def logits(
             q, k, v = np.split(linear(y, f"{at}.qkv_proj"), [heads * size, (heads + kv_heads) * size], -1)
         else:
             q, k, v = (linear(y, f"{at}.{name}_proj") for name in "qkv")
-        if kind == "qwen3_5_text":
+        if kind in NEXT:
             q, gate = (part.reshape(count, -1) for part in np.split(q.reshape(count, heads, 2 * size), 2, -1))
         if kind in OLMO:
             q, k = norm(q, f"{at}.q_norm"), norm(k, f"{at}.k_norm")
@@ -147,21 +148,29 @@ def logits(
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights = (weights / weights.sum(-1, keepdims=True))[..., :count]
         mixed = np.einsum("hqk,khd->qhd", weights, v).reshape(count, heads * size)
-        return linear(mixed / (1 + np.exp(-gate)) if kind == "qwen3_5_text" else mixed, f"{at}.o_proj")
+        return linear(mixed / (1 + np.exp(-gate)) if kind in NEXT else mixed, f"{at}.o_proj")
 
     def delta_net(y: np.ndarray, at: str) -> np.ndarray:
         """Gated DeltaNet, token by token and head by head."""
         key_heads, value_heads = values["linear_num_key_heads"], values["linear_num_value_heads"]
         key_width, value_width = values["linear_key_head_dim"], values["linear_value_head_dim"]
         taps = w[f"{at}.conv1d.weight"][:, 0]
-        x = linear(y, f"{at}.in_proj_qkv")
+        if kind == "qwen3_next":  # the rows of a key head are together
+            by_head = linear(y, f"{at}.in_proj_qkvz").reshape(count, key_heads, -1)
+            ends = [key_width, 2 * key_width, 2 * key_width + value_heads // key_heads * value_width]
+            *parts, gate = (part.reshape(count, -1) for part in np.split(by_head, ends, -1))
+            x = np.concatenate(parts, -1)
+            b, a = (
+                part.reshape(count, -1) for part in np.split(linear(y, f"{at}.in_proj_ba").reshape(count, key_heads, -1), 2, -1)
+            )
+        else:
+            x, gate, b, a = (linear(y, f"{at}.in_proj_{name}") for name in ("qkv", "z", "b", "a"))
         padded = np.concatenate([np.zeros((taps.shape[1] - 1, x.shape[1])), x])
         x = sum(padded[k : k + count] * taps[:, k] for k in range(taps.shape[1]))
         x = x / (1 + np.exp(-x))
         q, k, v = np.split(x, [key_heads * key_width, 2 * key_heads * key_width], -1)
-        rate = 1 / (1 + np.exp(-linear(y, f"{at}.in_proj_b")))
-        decay = np.exp(-np.exp(w[f"{at}.A_log"]) * np.log1p(np.exp(linear(y, f"{at}.in_proj_a") + w[f"{at}.dt_bias"])))
-        gate = linear(y, f"{at}.in_proj_z")
+        rate = 1 / (1 + np.exp(-b))
+        decay = np.exp(-np.exp(w[f"{at}.A_log"]) * np.log1p(np.exp(a + w[f"{at}.dt_bias"])))
         result = np.zeros((count, value_heads * value_width))
         for head in range(value_heads):
             state, group = np.zeros((key_width, value_width)), head * key_heads // value_heads
@@ -188,9 +197,23 @@ def logits(
                 result[t] += share * (active @ w[f"{at}.experts.down_proj"][expert] + w[f"{at}.experts.down_proj_bias"][expert])
         return result
 
+    def shared_and_chosen(y: np.ndarray, at: str) -> np.ndarray:
+        """The experts of each token, one after the other, and the one that all tokens have."""
+        scores = linear(y, f"{at}.gate")
+        result = plain(y, f"{at}.shared_expert") / (1 + np.exp(-linear(y, f"{at}.shared_expert_gate")))
+        for t in range(count):
+            shares = np.exp(scores[t]) / np.exp(scores[t]).sum()
+            chosen = np.argsort(-scores[t])[: values["num_experts_per_tok"]]
+            total = 1 if values.get("norm_topk_prob") is False else shares[chosen].sum()
+            result[t] += sum(shares[e] / total * plain(y[t], f"{at}.experts.{e}") for e in chosen)
+        return result
+
     def feed_forward(y: np.ndarray, at: str) -> np.ndarray:
         if kind == "gpt_oss":
             return mixture(y, at)
+        return shared_and_chosen(y, at) if kind == "qwen3_next" else plain(y, at)
+
+    def plain(y: np.ndarray, at: str) -> np.ndarray:
         if kind == "phi3":
             gate, up = np.split(linear(y, f"{at}.gate_up_proj"), 2, -1)
         else:

@@ -49,6 +49,21 @@ ROWS: dict[str, dict[str, Any]] = {  # model_type, and what config.json says bes
         "linear_value_head_dim": 4,
         "linear_conv_kernel_dim": 4,
     },
+    "qwen3_next": {
+        "num_hidden_layers": 2,
+        "head_dim": 16,
+        "layer_types": ["linear_attention", "full_attention"],
+        "partial_rotary_factor": 0.25,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 6,
+        "linear_value_head_dim": 4,
+        "linear_conv_kernel_dim": 3,
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 12,
+        "shared_expert_intermediate_size": 8,
+    },
     "gpt_oss": {
         "head_dim": 8,
         "sliding_window": 4,
@@ -86,6 +101,12 @@ def test_logits_equal_those_of_the_oracle(name: str, write_model: Any) -> None:
     for count in (3, 7, 12) if name != "phi3" else (12,):  # phi3 takes other frequencies for a shorter text
         expected = oracle.logits(values, tensors, PROMPT[:count])
         assert np.abs(logits[count - 1] - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+def test_layers_without_experts_are_by_their_numbers() -> None:
+    settings = {"num_hidden_layers": 5, "layer_types": None, "decoder_sparse_step": 2, "mlp_only_layers": [3]}
+    layers = LlamaConfig.from_values(config("qwen3_next", settings)).layers
+    assert [number for number, layer in enumerate(layers) if layer.experts is not None] == [1]
 
 
 def test_layers_with_a_state_are_by_their_numbers() -> None:
@@ -168,6 +189,8 @@ def test_windows(name: str, settings: dict[str, Any], windows: tuple[int | None,
             "layer_types must name 3 layers, each full_attention or linear_attention",
         ),
         ("qwen3_5_text", {"linear_num_key_heads": 3}, "linear_num_value_heads = 4 is not a multiple of linear_num_key_heads = 3"),
+        ("qwen3_next", {"num_experts_per_tok": 6}, "num_experts_per_tok is 6, but there are 5 experts"),
+        ("qwen3_next", {"mlp_only_layers": 1}, "mlp_only_layers is 1; it must be a list"),
         ("gpt_oss", {"num_experts_per_tok": 6}, "num_experts_per_tok is 6, but there are 5 experts"),
         ("gpt_oss", {"quantization_config": {"quant_method": "mxfp4"}}, r"the weights are quantized \(mxfp4\)"),
         ("olmo3", {"layer_types": ["full_attention"] * 4}, "layer_types must name 5 layers"),

@@ -41,6 +41,9 @@ class Row:
     family: str
     settings: dict[str, Any] = field(default_factory=dict)
     shards: bool = False
+    tolerance: float = (
+        TOLERANCE  # larger where the two ways of `transformers` itself, chunks and positions, differ by about as much
+    )
     embeddings: float = 1.0  # a factor: where embeddings are large and the head is tied to them, a model repeats its last token
 
 
@@ -156,6 +159,41 @@ ROWS = {
             **rope(rope_type="default", partial_rotary_factor=0.5),
         },
     ),
+    "qwen 3 next": Row(
+        "Qwen3Next",
+        {
+            "num_hidden_layers": 4,
+            "head_dim": 16,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 12,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "num_experts": 5,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 20,
+            "shared_expert_intermediate_size": 12,
+        },
+        tolerance=5e-4,
+    ),
+    "qwen 3 next, other sizes": Row(
+        "Qwen3Next",
+        {
+            "num_hidden_layers": 3,
+            "head_dim": 8,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+            "mlp_only_layers": [1],
+            "linear_key_head_dim": 6,
+            "linear_value_head_dim": 8,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 2,
+            "num_experts": 4,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 20,
+            "shared_expert_intermediate_size": 12,
+            "norm_topk_prob": False,
+        },
+        tolerance=5e-4,
+    ),
     "gpt-oss": Row("GptOss", {"head_dim": 8, "sliding_window": 8, "num_local_experts": 6, "num_experts_per_tok": 2}),
     "gpt-oss, other sizes": Row(
         "GptOss",
@@ -205,7 +243,7 @@ def test_logits_equal_those_of_transformers(tmp_path: Path, name: str) -> None:
         expected = model(torch.tensor([ids])).logits[0].float().numpy()
     logits = tempo_llm.load(tmp_path).logits(ids)
     largest = np.abs(expected).max(-1, keepdims=True)
-    assert (np.abs(logits - expected) / largest).max() < TOLERANCE
+    assert (np.abs(logits - expected) / largest).max() < row.tolerance
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in TODAY])
