@@ -78,7 +78,12 @@ class NormedLinear(tp.nn.Linear):
     norm: tp.nn.RMSNorm
 
     def forward(self, x: Tensor) -> Tensor:
-        y = super().forward(x)
+        return self.normed(self.projected(x))
+
+    def projected(self, x: Tensor) -> Tensor:
+        return super().forward(x)
+
+    def normed(self, y: Tensor) -> Tensor:
         return self.norm(y.reshape(*y.shape[:-1], self.n_out // self.norm.width, self.norm.width)).reshape(*y.shape)
 
 

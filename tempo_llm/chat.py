@@ -65,8 +65,8 @@ class ChatTemplate:
         """The text of a conversation with one message of the user, up to the place where the model answers."""
         return self.render_all([conversation(message, system_prompt)])[0]
 
-    def render_all(self, conversations: Sequence[Sequence[Message]]) -> list[str]:
-        """The texts of conversations, each up to the place where the model answers next.
+    def render_all(self, conversations: Sequence[Sequence[Message]], prompt: bool = True) -> list[str]:
+        """The texts of conversations, each up to the place where the model answers next, or, without `prompt`, to its last message.
 
         The template runs in a process of its own, in a sandbox, for SECONDS seconds at most. Raises TokenizerError if it fails.
         """
@@ -78,6 +78,7 @@ class ChatTemplate:
         request = {
             "template": self.text,
             "conversations": [[dict(message) for message in messages] for messages in conversations],
+            "prompt": prompt,
             "tokens": dict(self.tokens),
             "paths": sys.path,
             "bytes": MEMORY,

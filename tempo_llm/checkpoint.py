@@ -71,11 +71,23 @@ class Weight:
         """The weight as it is stored, from tensors of the file by their names."""
         if "*" in self.source:
             return np.stack([tensor(name).T for name in self.files])
-        array = tensor(self.source)
+        part = self.part(tensor(self.source)).reshape(self.shape)
+        return part.T if self.is_turned else part
+
+    def write(self, weight: np.ndarray, tensors: dict[str, np.ndarray], at: str) -> None:
+        """Write the weight as it is stored into tensors of the file, whose names begin with `at`. Those that are not there are made."""
+        if "*" in self.source:
+            tensors.update({f"{at}{name}": np.ascontiguousarray(row.T) for name, row in zip(self.files, weight, strict=True)})
+            return
+        ((name, shape),) = self.files.items()
+        part = self.part(tensors.setdefault(f"{at}{name}", np.empty(shape, weight.dtype)))
+        part[...] = (weight.T if self.is_turned else weight).reshape(part.shape)
+
+    def part(self, array: np.ndarray) -> np.ndarray:
+        """A view of the weight's rows, [groups, rows, ...], in the tensor of the file."""
         grouped = array.reshape(self.groups, -1, *array.shape[1:])
         part = grouped[:, self.first : self.first + self.shape[0] // self.groups]
-        part = (part if self.half is None else part[..., self.half :: 2]).reshape(self.shape)
-        return part.T if self.is_turned else part
+        return part if self.half is None else part[..., self.half :: 2]
 
 
 def layer_weights(config: LlamaConfig, number: int = 0) -> dict[str, Weight]:
@@ -225,6 +237,24 @@ def split(weights: Mapping[str, np.ndarray], config: LlamaConfig, stacks: Sequen
             f"{prefix(body, stacks)}.{name}": weights[name][[owners[name].index(layer) for layer in layers]] for name in names
         }
     return parts
+
+
+def joined(parts: Mapping[str, np.ndarray], stacks: Sequence[Stack]) -> dict[str, np.ndarray]:
+    """The weights by the names of `load_weights`, from those that `split` gives."""
+    if prefix(stacks[0].bodies[0], stacks) == "":
+        return dict(parts)
+    rows: dict[str, dict[int, np.ndarray]] = {}  # by the name of a weight: that of each layer
+    weights: dict[str, np.ndarray] = {}
+    bodies = {prefix(body, stacks): (body, stack.repeats) for stack in stacks for body in stack.bodies}
+    for name, array in parts.items():
+        at = ".".join(name.split(".")[:2])
+        if at not in bodies:
+            weights[name] = array
+            continue
+        body, repeats = bodies[at]
+        layers = range(body.first, body.first + repeats * body.stride, body.stride)
+        rows.setdefault(name.removeprefix(f"{at}."), {}).update(zip(layers, array, strict=True))
+    return weights | {name: np.stack([of_layer[layer] for layer in sorted(of_layer)]) for name, of_layer in rows.items()}
 
 
 def check_dtype(dtype: str) -> None:

@@ -709,7 +709,7 @@ def train(
         str,
         typer.Argument(
             metavar="RECIPE",
-            help="A YAML file, or the name of a shipped recipe: tiny_llama.",
+            help="A YAML file, or the name of a shipped recipe: tiny_llama makes a model, finetune goes on with one.",
             autocompletion=completion.recipes,
         ),
     ],
@@ -717,7 +717,7 @@ def train(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="Change keys of the recipe: learning-rate=1e-3 model.hidden-size=64.",
+            help="Change keys of the recipe: learning-rate=1e-3 model.hidden-size=64; of finetune: model=DIR data=FILE.jsonl lora.rank=8.",
             autocompletion=completion.overrides,
         ),
     ] = None,
@@ -777,7 +777,7 @@ def train(
             typer.echo(f"{run.path} is finished; try it: tempo-llm generate --model {run.model} --prompt TEXT")
             return
         typer.echo(
-            f"{loaded.updates:,} updates of {loaded.batch_size} x {loaded.length} tokens, seed {loaded.seed}, into {run.path}"
+            f"{loaded.updates:,} updates of {loaded.batch_size} rows of at most {loaded.length} tokens, seed {loaded.seed}, into {run.path}"
         )
         shown = sys.stderr.isatty() if progress is None else progress
         limit = None if time_limit is None else time_limit * 60.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,15 @@ from tempo_llm.config import LlamaConfig
 
 
 def save_model(
-    directory: Path, config: LlamaConfig, weights: Mapping[str, np.ndarray], dtype: str, files: Mapping[str, str] | None = None
+    directory: Path,
+    config: LlamaConfig,
+    weights: Mapping[str, np.ndarray],
+    dtype: str,
+    files: Mapping[str, str | bytes] | None = None,
 ) -> None:
-    """Write config.json, generation_config.json and model.safetensors; and further `files` of text by name, such as tokenizer.json.
+    """Write config.json, generation_config.json and model.safetensors; and further `files` by name, such as tokenizer.json.
+
+    A file that `files` has is written as it is there.
 
     The directory is created, and none above it. `weights` are float32, by the names of `checkpoint.load_weights`; they are stored as `dtype`.
     Each file is whole or not there. Raises RunError if the directory cannot be written.
@@ -28,16 +35,22 @@ def save_model(
     values = {**_config_values(config), "dtype": dtype, "torch_dtype": dtype}
     generation = {"bos_token_id": config.bos_id, "eos_token_id": ends[0] if len(ends) == 1 else ends, "do_sample": False}
     arrays = {name: array.astype(DTYPES[dtype]) for name, array in file_tensors(config, weights).items()}
-    contents = {
-        "model.safetensors": safetensors.numpy.save(arrays, metadata={"format": "pt"}),
+    described: dict[str, str | bytes] = {
         "generation_config.json": _json(generation),
-        **{name: text.encode() for name, text in (files or {}).items()},
         "config.json": _json(values),
+        **(files or {}),
     }
+    config_json = described.pop("config.json")
+    tensors = safetensors.numpy.save(arrays, metadata={"format": "pt"})
+    write_files(directory, {"model.safetensors": tensors, **described, "config.json": config_json})
+
+
+def write_files(directory: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write the files of a model. The directory is created, and none above it: a run that was renamed is not begun anew. Raises RunError."""
     try:
-        directory.mkdir(exist_ok=True)  # and none above it: a run that was renamed is not begun anew
-        for name, content in contents.items():
-            write_whole(directory / name, content)
+        directory.mkdir(exist_ok=True)
+        for name, content in files.items():
+            write_whole(directory / name, content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise RunError(f"the model {directory} cannot be written: {refusal(error, directory)}") from error
 
@@ -77,7 +90,9 @@ def file_tensors(config: LlamaConfig, weights: Mapping[str, np.ndarray]) -> dict
     tensors = {FINAL_NORM: weights["final_norm.weight"], EMBEDDING: weights.get("embedding.weight", head)}
     if "embedding.weight" in weights:
         tensors[HEAD] = head
-    for name, weight in layer_weights(config).items():
-        for layer, array in enumerate(weights[name]):
-            tensors[f"model.layers.{layer}.{weight.source}"] = np.ascontiguousarray(array.T)
+    rows = Counter[str]()  # of each weight that are written
+    for layer in range(config.num_hidden_layers):
+        for name, weight in layer_weights(config, layer).items():
+            weight.write(weights[name][rows[name]], tensors, f"model.layers.{layer}.")
+            rows[name] += 1
     return tensors

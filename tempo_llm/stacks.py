@@ -49,6 +49,11 @@ def stacks_of(config: LlamaConfig, attention: Attention) -> tuple[Stack, ...]:
     return tuple(stacks)
 
 
+def windowed_stacks(config: LlamaConfig) -> tuple[Stack, ...]:
+    """The loops of a model with the windows of its configuration."""
+    return stacks_of(config, Attention.of_windows(config.windows))
+
+
 def stretches(kinds: Sequence[object]) -> list[tuple[int, int]]:
     """The periods of a sequence and how often each comes: the fewest elements in all periods, then the fewest periods, long ones first."""
     count = len(kinds)

@@ -1,6 +1,6 @@
 """Renders a chat template in a process of its own, whose memory and time are limited: a template is downloaded code.
 
-It reads a JSON object from standard input, `{"template", "conversations", "tokens", "paths", "bytes"}`, and writes one: `{"texts"}`, or `{"error"}`.
+It reads a JSON object from standard input, `{"template", "conversations", "prompt", "tokens", "paths", "bytes"}`, and writes one: `{"texts"}`, or `{"error"}`.
 It imports nothing of this package, so that it starts quickly.
 """
 
@@ -55,7 +55,7 @@ def main() -> None:
         template = environment.from_string(request["template"])
         answer = {
             "texts": [
-                template.render(messages=messages, add_generation_prompt=True, **request["tokens"])
+                template.render(messages=messages, add_generation_prompt=request["prompt"], **request["tokens"])
                 for messages in request["conversations"]
             ]
         }

@@ -71,16 +71,21 @@ class Tokenizer:
         """The ids of a conversation in the chat template, up to the place where the model answers next."""
         return self._encoded(self.render([messages], special)[0], False)
 
-    def render(self, conversations: Sequence[Sequence[Message]], special: bool = False) -> list[str]:
-        """The texts of conversations in the chat template. A mark, which `encode_rendered` understands, stands in the special tokens that
-        messages spell out, unless `special` is on. Raises TokenizerError if the model has no chat template, or if it fails.
+    def render(self, conversations: Sequence[Sequence[Message]], special: bool = False, prompt: bool = True) -> list[str]:
+        """The texts of conversations in the chat template: up to the place where the model answers next, or, without `prompt`, to the end of
+        the last message. A mark, which `encode_rendered` understands, stands in the special tokens that messages spell out, unless `special`
+        is on. Raises TokenizerError if the model has no chat template, or if it fails.
         """
         if self.template is None:
             raise TokenizerError("this model has no chat template", hint="send the prompt without a template: --raw")
         guard = (lambda text: text) if special else self._guarded
         return self.template.render_all(
-            [[{**message, "content": guard(message["content"])} for message in messages] for messages in conversations]
+            [[{**message, "content": guard(message["content"])} for message in messages] for messages in conversations], prompt
         )
+
+    def encode_behind(self, text: str) -> list[int]:
+        """The ids of a text that stands behind another one: without a begin token. Special tokens that it spells out are encoded as text."""
+        return self._encoded(self._guarded(text), False)
 
     def encode_all(self, prompts: Sequence[str], *, raw: bool, system_prompt: str | None, special: bool) -> list[list[int]]:
         """`encode` of each prompt. The chat template runs once for all of them."""

@@ -8,3 +8,4 @@ import numpy as np
 
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.floating[Any]]]
 IntArray: TypeAlias = np.ndarray[Any, np.dtype[np.integer[Any]]]
+BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]

@@ -11,13 +11,14 @@ import numpy as np
 import tempo_core as tp
 from tempo_core import Expr, Tensor
 from tempo_core.typing import Bounds
-from tempo_llm.attention import Attention
 from tempo_llm.blocks import Time
 from tempo_llm.checkpoint import layer_weights
 from tempo_llm.config import LlamaConfig
-from tempo_llm.llama import Llama, Weights
-from tempo_llm.stacks import stacks_of
-from tempo_llm.training.recipe import TrainRecipe
+from tempo_llm.llama import Llama, Weights, counts, loop_names
+from tempo_llm.stacks import Stack, windowed_stacks
+from tempo_llm.training.lora import targets_of, with_adapters
+from tempo_llm.training.recipe import LearningRecipe, LoraRecipe
+from tempo_llm.training.rows import Rows
 
 Arrays = Mapping[str, np.ndarray]
 Receiver = Callable[[int, Arrays, Arrays], None]
@@ -36,20 +37,35 @@ class Traced:
 
 
 def trace_training(
-    config: LlamaConfig, recipe: TrainRecipe, rows: int, receive: Receiver, figures: Figures | None = None
+    config: LlamaConfig,
+    recipe: LearningRecipe,
+    rows: Rows,
+    receive: Receiver,
+    figures: Figures | None = None,
+    adapters: LoraRecipe | None = None,
 ) -> Traced:
     """The program of a whole training run, with whose state `figures` are saved.
 
-    Its inputs are `rows` int32 [rows, length + 1], `row` int32 [E, I, M, B] (which rows an update is of), and the first weights, float32,
-    by the names of `checkpoint.load_weights`. An update is of M micro-batches of B rows: their gradients are added up in a loop over m.
+    Its inputs are those of `Rows.inputs`, `row` int32 [E, I, M, B] (which rows an update is of), and the first weights by the names of
+    `checkpoint.split`. An update is of M micro-batches of B rows: their gradients are added up in a loop over m. With `adapters`, these
+    alone are trained; their first values are inputs too, float32, by the names of `lora.first_adapters`.
     """
-    context = tp.Context("e", "i", "m", "b", "t", "l")
-    with context as ((e, E), (i, I), (m, M), (b, B), (t, T), (layer, L)):
-        text = tp.input("rows", (rows, recipe.length + 1), "int32")
+    stacks = windowed_stacks(config)
+    context = tp.Context("e", "i", "m", "b", "t", *loop_names(stacks))
+    with context as ((e, E), (i, I), (m, M), (b, B), (t, T), *layers):
+        steps = [layer for layer, _ in layers]
+        text, counted = rows.traced()
         row = tp.input("row", (), "int32", domain=(e, i, m, b))
-        model = _model(config, layer, Time(t, T), recipe.dtype).updated((e, i), "float32")
+        model = _model(config, stacks, steps, Time(t, T), recipe.dtype)
+        if adapters is None:
+            model = model.updated((e, i), "float32")
+            parameters: Mapping[str, Tensor] = model.parameters()
+        else:
+            model, parameters = with_adapters(model, targets_of(config, stacks, adapters), adapters, (e, i))
 
-        loss = _loss(model, text.index(0, row), (e, i, m, b), t, (e, i, slice(0, M), slice(0, B), slice(0, T))).named("loss")
+        everywhere = (e, i, slice(0, M), slice(0, B), slice(0, T))
+        of_row = None if counted is None else counted.index(0, row)
+        loss = _loss(model, text.index(0, row), of_row, (e, i, m, b), t, everywhere).named("loss")
         loss.backward()
         schedule = tp.optim.schedules.warmup_cosine(
             recipe.learning_rate,
@@ -59,17 +75,16 @@ def trace_training(
             recipe.final_learning_rate,
         )
         rate = schedule(tp.optim.schedules.update_count((e, i)))
-        parameters = model.parameters()
         optimizer = tp.optim.AdamW(
             parameters,
             rate,
             (recipe.beta1, recipe.beta2),
             max_grad_norm=recipe.max_grad_norm,
             weight_decay=recipe.weight_decay,
-            kept=(layer,),
+            kept=steps,
         )
         updated = optimizer.step()
-        norm = tp.optim.global_norm([parameter.grad for parameter in parameters.values()], over=(layer,))
+        norm = tp.optim.global_norm([parameter.grad for parameter in parameters.values()], over=steps)
         metrics = {"loss": loss, "gradient_norm": norm, "learning_rate": rate}
         reporter = _Reporter(receive, list(metrics), list(updated), {} if figures is None else figures)
         tp.sink(
@@ -80,32 +95,45 @@ def trace_training(
         )
     parts = recipe.batch_size // recipe.micro_batches
     bounds: Bounds = {
-        E: recipe.reports, I: recipe.report_every, M: recipe.micro_batches, B: parts, T: recipe.length, L: config.num_hidden_layers,
+        **counts(stacks, layers), E: recipe.reports, I: recipe.report_every, M: recipe.micro_batches, B: parts, T: rows.length,
     }  # fmt: skip
     return Traced(context, bounds, [])
 
 
-def trace_evaluation(config: LlamaConfig, length: int, rows: int) -> Traced:
-    """The program that gives the mean loss over rows int32 [B, length + 1], with weights that are fed, float32."""
-    context = tp.Context("b", "t", "l")
-    with context as ((b, B), (t, T), (layer, L)):
-        text = tp.input("rows", (length + 1,), "int32", domain=(b,))
-        loss = _loss(_model(config, layer, Time(t, T), "float32"), text, (b,), t, (slice(0, B), slice(0, T)))
-    return Traced(context, {B: rows, T: length, L: config.num_hidden_layers}, [loss])
+def trace_evaluation(config: LlamaConfig, rows: Rows) -> Traced:
+    """The program that gives the mean loss over all `rows`, with weights that are fed, float32. Its inputs are those of `Rows.inputs` too."""
+    stacks = windowed_stacks(config)
+    context = tp.Context("b", "t", *loop_names(stacks))
+    with context as ((b, B), (t, T), *layers):
+        text, counted = rows.traced((b,))
+        model = _model(config, stacks, [layer for layer, _ in layers], Time(t, T), "float32")
+        loss = _loss(model, text, counted, (b,), t, (slice(0, B), slice(0, T)))
+    return Traced(context, {B: len(rows), T: rows.length, **counts(stacks, layers)}, [loss])
 
 
-def _model(config: LlamaConfig, layer: Expr, time: Time, dtype: str) -> Llama:
-    """A model whose layers are all of one kind."""
-    stacks = stacks_of(config, Attention.of_windows(config.windows))
-    return Llama(config, stacks, [layer], time, Weights(dtype, bool(config.tie_word_embeddings)))
+def _model(config: LlamaConfig, stacks: Sequence[Stack], layers: Sequence[Expr], time: Time, dtype: str) -> Llama:
+    return Llama(config, stacks, layers, time, Weights(dtype, bool(config.tie_word_embeddings)))
 
 
-def _loss(model: Llama, text: Tensor, at: tuple[Expr, ...], t: Expr, everywhere: tuple[Expr | slice, ...]) -> Tensor:
-    """The mean cross entropy of the next token. `text` is [length + 1] at each point of `at`; `everywhere` are all points of a batch."""
+def _loss(
+    model: Llama,
+    text: Tensor,
+    counted: Tensor | None,
+    at: tuple[Expr, ...],
+    t: Expr,
+    everywhere: tuple[Expr | slice, ...],
+) -> Tensor:
+    """The mean cross entropy of the next token, of those that are `counted`, bool [length]; without it, of all.
+
+    `text` is [length + 1] at each point of `at`; `everywhere` are all points of a batch.
+    """
     token, following = text.index(0, t), text.index(0, t + 1)
     logits = model.logits(model.after(token, (*at, t)))
     chances = tp.log_softmax(logits, -1).index(0, following)
-    return -chances[everywhere].mean()
+    if counted is None:
+        return -chances[everywhere].mean()
+    counts = counted.index(0, t).astype("float32")
+    return -(chances * counts)[everywhere].sum() / counts[everywhere].sum()
 
 
 def _at_end(weight: Tensor, updates: Expr) -> Tensor:

@@ -1,10 +1,10 @@
-"""The recipe of a training run: the model's sizes, the text, the tokenizer, and how to learn."""
+"""The recipes of training runs: of a new model, its sizes, text and tokenizer; of a model to go on with, its name and data; and how to learn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -23,6 +23,7 @@ from tempo_core.runs.recipe import (
 )
 
 MOST_ROWS = 2**28  # of a run: their order is an array of 4 bytes a row
+SavedDtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 KIND = "model"  # the key that makes a recipe one of `tempo_llm`
 
 
@@ -69,21 +70,14 @@ class TextRecipe(Strict):
         return self
 
 
-class TrainRecipe(Strict):
-    """All keys of a recipe. An update is of `batch_size` rows of `length` tokens, computed in `micro_batches` parts one after the other."""
+class LearningRecipe(Strict):
+    """How to learn. An update is of `batch_size` rows of `length` tokens, computed in at least `micro_batches` parts one after the other."""
 
-    model: ModelRecipe = Field(default_factory=ModelRecipe)
-    text: TextRecipe = Field(default_factory=TextRecipe)
-    vocabulary: Annotated[int, Field(ge=258, le=2**20)] = (
-        512  # tokens: 256 bytes, two marks of begin and end, and pieces of words
-    )
     seed: Annotated[int, Field(ge=0)] = 0  # of the initial weights and of the order of the rows
-    start: str | None = None  # the model whose weights and tokenizer training begins with; without it, they are new
-    initial_deviation: Positive = 0.02  # of the first weights
     updates: Count = 3000
     length: Annotated[int, Field(ge=2)] = 96
     batch_size: Count = 16
-    micro_batches: Count = 1
+    micro_batches: Count = 1  # a memory limit may make them more
     learning_rate: Positive = 3e-3
     warmup: Annotated[int, Field(ge=0)] = 100  # updates in which the learning rate rises; then it falls along half a cosine
     final_learning_rate: NonNegative = 1e-4
@@ -92,12 +86,10 @@ class TrainRecipe(Strict):
     beta2: Unit = 0.99
     max_grad_norm: Positive | None = 1.0
     dtype: Literal["float32", "bfloat16"] = "float32"  # that activations are computed in; parameters and optimizer are float32
-    saved_dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # of the weights in model.safetensors
     report_every: Count = (
         50  # updates between two rows of metrics.csv, each with an evaluation on held-out rows; the run is saved there
     )
     eval_rows: Count = 64
-    eval_prompts: Count = 50  # held-out lessons that the trained model completes at the end
     executor: Literal["staged", "interpreted"] = "staged"
     track: bool = False
     wandb: WandbRecipe = Field(default_factory=lambda: WandbRecipe(project="tempo-llm"))
@@ -107,17 +99,13 @@ class TrainRecipe(Strict):
         return self.updates // self.report_every
 
     @model_validator(mode="after")
-    def _check_sizes(self) -> TrainRecipe:
+    def _check_numbers(self) -> Self:
         if self.batch_size % self.micro_batches:
             raise ValueError(f"micro_batches={self.micro_batches} does not divide batch_size={self.batch_size}")
         if self.updates % self.report_every:
             raise ValueError(f"report_every={self.report_every} does not divide updates={self.updates}")
         if self.updates * self.batch_size > MOST_ROWS:
             raise ValueError(f"updates={self.updates} of batch_size={self.batch_size} are more than {MOST_ROWS} rows")
-        if self.length > self.model.max_position_embeddings:
-            raise ValueError(
-                f"length={self.length} is more than model.max_position_embeddings={self.model.max_position_embeddings}"
-            )
         if self.warmup >= self.updates:
             raise ValueError(f"warmup={self.warmup} must be less than updates={self.updates}")
         if self.beta1 == 1.0 or self.beta2 == 1.0:
@@ -125,13 +113,85 @@ class TrainRecipe(Strict):
         return self
 
 
-def load_recipe(name: str, overrides: Iterable[str] = ()) -> TrainRecipe:
+class TrainRecipe(LearningRecipe):
+    """All keys of a recipe for a new model."""
+
+    model: ModelRecipe = Field(default_factory=ModelRecipe)
+    text: TextRecipe = Field(default_factory=TextRecipe)
+    vocabulary: Annotated[int, Field(ge=258, le=2**20)] = (
+        512  # tokens: 256 bytes, two marks of begin and end, and pieces of words
+    )
+    start: str | None = None  # the model whose weights and tokenizer training begins with; without it, they are new
+    initial_deviation: Positive = 0.02  # of the first weights
+    saved_dtype: SavedDtype = "float32"  # of the weights in model.safetensors
+    eval_prompts: Count = 50  # held-out lessons that the trained model completes at the end
+
+    @model_validator(mode="after")
+    def _check_length(self) -> TrainRecipe:
+        if self.length > self.model.max_position_embeddings:
+            raise ValueError(
+                f"length={self.length} is more than model.max_position_embeddings={self.model.max_position_embeddings}"
+            )
+        return self
+
+
+class LoraRecipe(Strict):
+    """Low-rank adapters: a matrix [in, out] of `targets` gets a product [in, rank] @ [rank, out], times alpha / rank. Rank 0: all weights learn."""
+
+    rank: Annotated[int, Field(ge=0)] = 0
+    alpha: Positive = 16.0
+    targets: list[str] = Field(default_factory=lambda: ["all-linear"])  # as in q_proj; all-linear are all matrices of the layers
+
+    @model_validator(mode="after")
+    def _check_targets(self) -> LoraRecipe:
+        if self.rank and not self.targets:
+            raise ValueError("lora.targets is empty; name matrices: lora.targets=[q_proj, v_proj]")
+        return self
+
+
+class FinetuneRecipe(LearningRecipe):
+    """All keys of a recipe that goes on with a model. Rows are as long as the longest example, and at most `length` tokens."""
+
+    model: Annotated[str, Field(min_length=1)]  # a directory, a name, or a repository of Hugging Face
+    data: Path | None = None  # lines of JSON: {"text"}, {"prompt", "completion"} or {"messages"}
+    held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.05  # the share of the lines that training never sees
+    lora: LoraRecipe = Field(default_factory=LoraRecipe)
+    updates: Count = 100
+    length: Annotated[int, Field(ge=2)] = 512
+    batch_size: Count = 8
+    learning_rate: Positive = 1e-4
+    final_learning_rate: NonNegative = 0.0
+    warmup: Annotated[int, Field(ge=0)] = 10
+    weight_decay: NonNegative = 0.0
+    beta2: Unit = 0.999
+    report_every: Count = 10
+    saved_dtype: SavedDtype | None = None  # None: that of the model's files
+
+    @model_validator(mode="after")
+    def _check_data(self) -> FinetuneRecipe:
+        if self.data is None:
+            raise ValueError("there is nothing to learn from: data=FILE.jsonl")
+        return self
+
+
+Recipe: TypeAlias = TrainRecipe | FinetuneRecipe
+
+
+def load_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     """The recipe file `name`, or the shipped recipe of that name, with `key=value` overrides. Raises `RecipeError`."""
     path = find_recipe(name, KIND)
-    data = read_recipe(path, "write `model:`, then the sizes that differ from their defaults")
+    data = read_recipe(
+        path, "write `model:`, then the sizes that differ from their defaults, or the name of a model to go on with"
+    )
     return make_recipe(data, overrides, str(path))
 
 
-def make_recipe(data: Plain, overrides: Iterable[str] = (), where: str = "the recipe") -> TrainRecipe:
-    """A validated recipe from plain data. Raises `RecipeError`, which names `where` the data comes from."""
-    return validated(TrainRecipe, merged(data, overrides), where)
+def make_recipe(data: Plain, overrides: Iterable[str] = (), where: str = "the recipe") -> Recipe:
+    """A validated recipe from plain data: of a new model, or, if `model` is a name, of one to go on with. Raises `RecipeError`.
+
+    It names `where` the data comes from.
+    """
+    values = merged(data, overrides)
+    if isinstance(values.get("model"), str):
+        return validated(FinetuneRecipe, values, where)
+    return validated(TrainRecipe, values, where)

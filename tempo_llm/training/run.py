@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
+import bisect
+import copy
 import itertools
 import math
 import signal
@@ -18,19 +19,21 @@ from tempo_core.compiling import interruptible
 from tempo_core.runs.commands import RecipeError, RunError
 from tempo_core.runs.logger import CSVLogger, WandbLogger
 from tempo_core.runs.stop import StopRequest
-from tempo_llm.checkpoint import DTYPES, load_weights
+from tempo_llm.checkpoint import load_weights
 from tempo_llm.config import LlamaConfig
 from tempo_llm.hub import locate
 from tempo_llm.model import load
-from tempo_llm.saving import save_model
+from tempo_llm.training.card import Figures as CardFigures
 from tempo_llm.training.card import card, tokenizer_settings
+from tempo_llm.training.finetune import Finetuning
 from tempo_llm.training.lessons import Lesson
 from tempo_llm.training.program import Arrays, Figures, first_weights, reports_of, trace_evaluation, trace_training
 from tempo_llm.training.progress import Progress
-from tempo_llm.training.recipe import TrainRecipe
+from tempo_llm.training.recipe import FinetuneRecipe, Recipe, TrainRecipe
+from tempo_llm.training.rows import Rows
 from tempo_llm.training.rundir import RunFiles
-from tempo_llm.training.text import BEGIN, END, Text, make_text, mixed, order_of_rows, packed, read_tokenizer, train_tokenizer
-from tempo_llm.types import IntArray
+from tempo_llm.training.task import Task
+from tempo_llm.training.text import BEGIN, END, Text, make_text, mixed, packed, read_tokenizer, train_tokenizer
 
 
 @dataclass(frozen=True)
@@ -50,19 +53,20 @@ class Outcome:
     kinds: Mapping[str, tuple[int, int]] | None = None  # of these, the exact ones and all, by their kinds
 
 
-class Prepared:
-    """What a recipe leads to before anything is trained: text, tokenizer, rows of tokens, and the model's configuration."""
+class Prepared(Task):
+    """A new model: text, tokenizer, rows of tokens, and the model's configuration."""
+
+    recipe: TrainRecipe
 
     def __init__(self, recipe: TrainRecipe):
-        self.recipe = recipe
+        self.recipe, self.saved_dtype = recipe, recipe.saved_dtype
         self.text: Text = make_text(recipe.text)
         self.start = None if recipe.start is None else locate(recipe.start)
         self.tokenizer = interruptible(
             lambda: train_tokenizer(self.text.training, recipe.vocabulary) if self.start is None else read_tokenizer(self.start)
         )
-        self.rows = interruptible(lambda: packed(self.tokenizer, self.text.training, recipe.length))
-        self.held_out = interruptible(lambda: packed(self.tokenizer, self.text.held_out, recipe.length))
-        self.held_out = self.held_out[: recipe.eval_rows]
+        self.rows = Rows(interruptible(lambda: packed(self.tokenizer, self.text.training, recipe.length)))
+        self.held_out = Rows(interruptible(lambda: packed(self.tokenizer, self.text.held_out, recipe.length)))[: recipe.eval_rows]
         for what, rows in (("training", self.rows), ("held-out", self.held_out)):
             if not len(rows):
                 raise RecipeError(
@@ -95,29 +99,23 @@ class Prepared:
         return list(itertools.islice(fitting, self.recipe.eval_prompts))
 
     @property
-    def digest(self) -> str:
-        """A name for the tokens of the text: that of another text is another one."""
-        return hashlib.sha256(self.rows.tobytes() + self.held_out.tobytes()).hexdigest()
-
-    @property
     def files(self) -> dict[str, str]:
         """The files of the tokenizer by name."""
         settings = tokenizer_settings(self.config, self.recipe.text.questions > 0)
         return {"tokenizer.json": self.tokenizer.to_str(pretty=True), "tokenizer_config.json": settings}
 
-    def inputs(self) -> dict[str, np.ndarray]:
-        """The inputs of the program of training."""
-        recipe, dtype = self.recipe, DTYPES[self.recipe.dtype]
-        weights = (
-            first_weights(self.config, recipe.seed, recipe.initial_deviation)
-            if self.start is None
-            else load_weights(self.start, self.config)
-        )
-        return {
-            "rows": self.rows,
-            "row": order_of_rows(recipe, len(self.rows)),
-            **{name: array.astype(dtype) for name, array in weights.items()},
-        }
+    def first_values(self) -> dict[str, np.ndarray]:
+        if self.start is not None:
+            return load_weights(self.start, self.config)
+        return first_weights(self.config, self.recipe.seed, self.recipe.initial_deviation)
+
+    def card(self, figures: CardFigures) -> str:
+        return card(self.recipe, self.config, figures)
+
+
+def prepared_for(recipe: Recipe, say: Callable[[str], None]) -> Task:
+    """What a recipe leads to. Raises errors of the recipe, its text, its data and its model."""
+    return Finetuning(recipe, say) if isinstance(recipe, FinetuneRecipe) else Prepared(recipe)
 
 
 class _Reports:
@@ -141,38 +139,70 @@ class _Reports:
 class Evaluation:
     """The mean loss over held-out rows, with one compiled program."""
 
-    def __init__(self, config: LlamaConfig, rows: IntArray, options: Mapping[str, Any]):
-        traced = trace_evaluation(config, rows.shape[1] - 1, len(rows))
+    def __init__(self, config: LlamaConfig, rows: Rows, options: Mapping[str, Any]):
+        traced = trace_evaluation(config, rows)
         program = traced.context.compile(traced.bounds, traced.outputs[0], tp.Config(**options))
         self.program = program.compile()  # before the first report, so that no report waits for XLA to be saved
         self.rows = rows
 
-    def loss(self, parameters: Arrays) -> float:
-        return float(self.program.run({"rows": self.rows, **parameters}))
+    def loss(self, weights: Arrays) -> float:
+        return float(self.program.run({**self.rows.inputs(), **weights}))
 
 
 def compiled(
-    prepared: Prepared,
+    prepared: Task,
     receive: Callable[[int, Arrays, Arrays], None],
     options: Mapping[str, Any],
     figures: Figures | None = None,
+    form: tuple[str, ...] = (),
 ) -> tp.Program[list[np.ndarray[Any, np.dtype[Any]]]]:
-    """The program of a training run, which hands each report to `receive`. `figures` are saved with the run, and restored with it."""
+    """The program of a training run, which hands each report to `receive`. `figures` are saved with the run, and restored with it.
+
+    `form` names choices of the core that are not made.
+    """
     recipe = prepared.recipe
-    traced = trace_training(prepared.config, recipe, len(prepared.rows), receive, figures)
+    traced = trace_training(prepared.config, recipe, prepared.rows, receive, figures, prepared.adapters)
     loops = ("vectorize(m)",) if recipe.micro_batches > 1 else ()  # micro-batches one after the other
     return traced.context.compile(
-        traced.bounds, traced.outputs, tp.Config(seed=recipe.seed, executor=recipe.executor, disable=loops, **options)
+        traced.bounds, traced.outputs, tp.Config(seed=recipe.seed, executor=recipe.executor, disable=(*loops, *form), **options)
     )
 
 
-def plan(recipe: TrainRecipe, full: bool = False, **options: Any) -> str:
+def fitted(prepared: Task, options: Mapping[str, Any]) -> Task:
+    """The same with an update in the fewest parts whose program fits under the memory limit, at least `micro_batches` parts.
+
+    Without a limit, nothing changes. If one row at a time is too much, the planner of the core looks for a form of that program.
+    """
+    limit = tp.Config(memory_limit=options.get("memory_limit")).memory_limit
+    if limit is None:
+        return prepared
+    assert isinstance(limit, int), "the configuration makes it a number"
+    recipe, plain = prepared.recipe, {**options, "memory_limit": None}
+
+    def in_parts(parts: int) -> Task:
+        divided = copy.copy(prepared)
+        divided.recipe = recipe.model_copy(update={"micro_batches": parts})
+        return divided
+
+    def fits(parts: int) -> bool:
+        plan = compiled(in_parts(parts), _Reports().receive, plain, form=("loop",)).plan()
+        return plan.bytes <= limit and (plan.peak_device_bytes or plan.peak_host_bytes) <= limit
+
+    fewest, most = recipe.micro_batches, recipe.batch_size
+    numbers = [parts for parts in range(fewest, most + 1) if most % parts == 0 and parts % fewest == 0]
+    if fits(fewest):
+        return prepared
+    place = bisect.bisect_left(numbers, True, lo=1, hi=len(numbers) - 1, key=fits) if len(numbers) > 1 else 0
+    return in_parts(numbers[place])
+
+
+def plan(recipe: Recipe, full: bool = False, **options: Any) -> str:
     """The plan of the compiled program. Nothing is run."""
-    return compiled(Prepared(recipe), _Reports().receive, options).plan().text(full)
+    return compiled(fitted(prepared_for(recipe, lambda note: None), options), _Reports().receive, options).plan().text(full)
 
 
 def train(
-    recipe: TrainRecipe,
+    recipe: Recipe,
     run: RunFiles,
     resume: bool = False,
     progress: bool = False,
@@ -196,7 +226,7 @@ class _Training:
 
     def __init__(
         self,
-        recipe: TrainRecipe,
+        recipe: Recipe,
         run: RunFiles,
         resume: bool,
         say: Callable[[str], None],
@@ -206,11 +236,15 @@ class _Training:
         self.recipe, self.run, self.resume, self.say, self.request, self.options = recipe, run, resume, say, request, options
         # A number of devices is that for training; the other programs share their rows where that is possible and pays.
         self.other_options = {**options, "devices": 1 if options.get("devices", 1) == 1 else "auto"}
-        self.prepared = Prepared(recipe)
+        self.prepared = prepared_for(recipe, say)
         if resume:
             run.check_text(self.prepared.digest)
+        self.prepared = fitted(self.prepared, options)
+        parts = self.prepared.recipe.micro_batches
+        if parts > recipe.micro_batches:
+            say(f"an update is computed in {parts} parts of {recipe.batch_size // parts} rows, to fit in memory")
         self.reports = _Reports()
-        self.tokens = recipe.report_every * recipe.batch_size * recipe.length  # of a report
+        self.tokens = recipe.report_every * recipe.batch_size * self.prepared.rows.length  # of a report
         self.saved = 0  # reports
 
     def run_all(self, progress: bool) -> Outcome:
@@ -277,7 +311,7 @@ class _Training:
             f"{name} is not finite after update {last}" for name, w in reports.parameters.items() if not np.isfinite(w).all()
         ]
         if not problems:
-            newest = {"loss": float(losses.mean()), "held_out_loss": evaluation.loss(reports.parameters)}
+            newest = {"loss": float(losses.mean()), "held_out_loss": evaluation.loss(self.prepared.weights(reports.parameters))}
             reports.losses.update(newest)
             if not math.isfinite(newest["held_out_loss"]):
                 problems.append(f"the held-out loss is {newest['held_out_loss']} after update {last}")
@@ -296,8 +330,7 @@ class _Training:
         }
 
     def _save(self, live: tp.Run[Any]) -> None:
-        prepared = self.prepared
-        save_model(self.run.model, prepared.config, self.reports.parameters, self.recipe.saved_dtype, prepared.files)
+        self.prepared.save(self.run.model, self.reports.parameters)
         live.save(self.run.state, inputs=False)
 
     def _outcome(
@@ -319,8 +352,7 @@ class _Training:
         )  # fmt: skip
         self.run.write_result(vars(outcome))
         if done and stopped is None:
-            text = card(recipe, prepared.config, outcome)
-            save_model(self.run.model, prepared.config, _loaded(model), recipe.saved_dtype, {**prepared.files, "README.md": text})
+            prepared.save_weights(self.run.model, _loaded(model), prepared.card(outcome))
         return outcome
 
 

@@ -15,7 +15,7 @@ from tempo_core.runs.commands import RecipeError, RunError
 from tempo_core.runs.lock import locked
 from tempo_core.runs.plain import read_yaml
 from tempo_core.runs.recipe import dump_recipe
-from tempo_llm.training.recipe import TrainRecipe, make_recipe
+from tempo_llm.training.recipe import Recipe, make_recipe
 
 MARK = "# A recipe of tempo-llm train\n"  # the first line of a run's config.yaml
 TEXT = re.compile(r"^# text (\w+)$", re.MULTILINE)  # of config.yaml: what `Prepared.digest` was
@@ -77,7 +77,7 @@ class RunFiles:
         if self.config.exists() and not self.config.read_bytes().startswith(MARK.encode()):
             raise RunError(f"{self.config} was not written by tempo-llm train", hint="choose another directory: --out DIR")
 
-    def begin(self, recipe: TrainRecipe, text: str = "none") -> None:
+    def begin(self, recipe: Recipe, text: str = "none") -> None:
         """Write the recipe of a new run and the digest of its text; what an earlier run left is deleted. Raises RunError.
 
         config.yaml is there at every moment, if it was there before, so that the directory of a process that is killed is still a run's.
@@ -115,7 +115,7 @@ class RunFiles:
         except (OSError, ValueError, AttributeError):
             return False
 
-    def check_recipe(self, recipe: TrainRecipe) -> None:
+    def check_recipe(self, recipe: Recipe) -> None:
         """Raise RunError if the run was begun with another recipe."""
         try:
             data = read_yaml(self.config.read_text(encoding="utf-8"), str(self.config))
@@ -138,12 +138,12 @@ class RunFiles:
         begun = TEXT.search(self.config.read_text(encoding="utf-8"))
         if begun is not None and begun[1] != text:
             raise RunError(
-                f"the text of the run in {self.path} was another one: its file or its tokens have changed",
+                f"the text of the run in {self.path} was another one: its file, its tokens, or the model to go on with have changed",
                 hint="put the text of the run back, or begin another run: --out DIR",
             )
 
 
-def chosen_run(recipe: TrainRecipe, name: str, out: Path | None, overwrite: bool, resume: str) -> tuple[RunFiles, bool]:
+def chosen_run(recipe: Recipe, name: str, out: Path | None, overwrite: bool, resume: str) -> tuple[RunFiles, bool]:
     """The directory of a run, and whether the run that is there goes on.
 
     `resume` is "off", "auto" (the run in `out`, or the newest unfinished one of this name and seed; a new run if there is none), or the path of
@@ -157,7 +157,7 @@ def chosen_run(recipe: TrainRecipe, name: str, out: Path | None, overwrite: bool
         ) from error
 
 
-def _chosen(recipe: TrainRecipe, name: str, out: Path | None, overwrite: bool, resume: str) -> tuple[RunFiles, bool]:
+def _chosen(recipe: Recipe, name: str, out: Path | None, overwrite: bool, resume: str) -> tuple[RunFiles, bool]:
     if resume != "off" and overwrite:
         raise RunError(
             "--overwrite and --resume exclude each other: one replaces the run, the other goes on with it",

@@ -14,7 +14,7 @@ import numpy as np
 from tempo_core.runs.commands import RecipeError, RunError
 from tempo_llm.files import check_regular, read_text
 from tempo_llm.training.lessons import Lesson, lessons
-from tempo_llm.training.recipe import TextRecipe, TrainRecipe
+from tempo_llm.training.recipe import LearningRecipe, TextRecipe
 from tempo_llm.types import IntArray
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ def make_text(recipe: TextRecipe) -> Text:
     documents = [(lesson.prompt, lesson.text) for lesson in made] + [(text, text) for text in _documents(recipe.file)]
     sides: tuple[list[str], list[str]] = ([], [])
     for key, text in documents:
-        sides[_is_held_out(key, recipe.held_out)].append(text)
+        sides[is_held_out(key, recipe.held_out)].append(text)
     if not all(sides):
         raise RecipeError(
             f"{len(documents)} documents cannot be divided: {len(sides[0])} to learn from, {len(sides[1])} held out",
             hint="use more documents, separated by empty lines, or another share: text.held_out=0.1",
         )
-    prompts = {lesson.prompt: lesson for lesson in made if _is_held_out(lesson.prompt, recipe.held_out)}
+    prompts = {lesson.prompt: lesson for lesson in made if is_held_out(lesson.prompt, recipe.held_out)}
     return Text(*sides, list(prompts.values()))
 
 
@@ -58,7 +58,7 @@ def _documents(file: Path | None) -> list[str]:
     return [part.strip() for part in text.split("\n\n") if part.strip()]
 
 
-def _is_held_out(key: str, share: float) -> bool:
+def is_held_out(key: str, share: float) -> bool:
     """A function of the text alone, so that equal texts are on the same side."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) < share * 2**64
 
@@ -133,7 +133,7 @@ def packed(tokenizer: Tokenizer, documents: Sequence[str], length: int) -> IntAr
     return np.asarray(rows, np.int32).reshape(len(rows), size)
 
 
-def order_of_rows(recipe: TrainRecipe, count: int) -> IntArray:
+def order_of_rows(recipe: LearningRecipe, count: int) -> IntArray:
     """The rows of each update: int32 [reports, updates of a report, micro-batches, rows]. All rows come before one comes again."""
     needed = recipe.updates * recipe.batch_size
     random = np.random.default_rng(recipe.seed)

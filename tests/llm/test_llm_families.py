@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from tempo_llm import Generator, LlamaConfig, ModelConfigError
+from tempo_llm.checkpoint import joined, load_weights, split
 from tempo_llm.families import FAMILIES
+from tempo_llm.saving import file_tensors
+from tempo_llm.stacks import windowed_stacks
 from tests.llm import models, oracle
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "llama_4_scaling_beta": 0.3}
@@ -88,6 +91,17 @@ def model(name: str, write_model: Any, **settings: Any) -> tuple[dict[str, Any],
     values = config(name, settings)
     tensors = models.random_tensors(values, tied=name in TIED)
     return values, tensors, write_model(values, tensors)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_model_of_every_family_is_saved_as_it_was(name: str, write_model: Any) -> None:
+    _, tensors, directory = model(name, write_model)
+    described = LlamaConfig.from_directory(directory)
+    stacks = windowed_stacks(described)
+    again = file_tensors(described, joined(split(load_weights(directory, described), described, stacks), stacks))
+    assert again.keys() == tensors.keys()
+    for source, array in tensors.items():
+        np.testing.assert_array_equal(again[source], array, err_msg=source)
 
 
 def test_every_family_has_a_row() -> None:

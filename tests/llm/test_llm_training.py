@@ -26,7 +26,7 @@ from tempo_llm.tokenizer import Tokenizer
 from tempo_llm.training import run as training
 from tempo_llm.training.lessons import KINDS, QUESTIONS, SHARES, lessons
 from tempo_llm.training.program import first_weights
-from tempo_llm.training.recipe import TrainRecipe, load_recipe, make_recipe
+from tempo_llm.training.recipe import Recipe, TrainRecipe, load_recipe, make_recipe
 from tempo_llm.training.rundir import RunFiles, chosen_run
 from tempo_llm.training.text import make_text, mixed, order_of_rows, packed, train_tokenizer
 
@@ -47,7 +47,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def tiny(*overrides: str) -> TrainRecipe:
-    return make_recipe(TINY, overrides)
+    return new_model(make_recipe(TINY, overrides))
+
+
+def new_model(recipe: Recipe) -> TrainRecipe:
+    assert isinstance(recipe, TrainRecipe)
+    return recipe
 
 
 def trained(recipe: TrainRecipe, path: Path, **arguments: Any) -> training.Outcome:
@@ -80,7 +85,7 @@ def test_a_wrong_recipe_is_one_clear_error(override: str, message: str) -> None:
 
 
 def test_the_shipped_recipe_is_found_by_name() -> None:
-    recipe = load_recipe("tiny_llama", ["model.hidden-size=64"])
+    recipe = new_model(load_recipe("tiny_llama", ["model.hidden-size=64"]))
     assert recipe.model.hidden_size == 64 and recipe.saved_dtype == "bfloat16"
     with pytest.raises(RecipeError, match=r"there is no recipe tiny_lama\n  hint: did you mean .*tiny_llama.yaml"):
         load_recipe("tiny_lama")
@@ -133,7 +138,7 @@ def test_a_chat_is_what_questions_are_in_the_text(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_is_held_out_is_not_trained_on() -> None:
-    text = make_text(make_recipe({}).text)
+    text = make_text(new_model(make_recipe({})).text)
     assert not set(text.training) & set(text.held_out)
     assert not any(document.startswith(lesson.prompt) for lesson in mixed(text.prompts, 20) for document in text.training)
     assert len(text.held_out) == pytest.approx(0.05 * 100_000, rel=0.2)
@@ -193,7 +198,7 @@ def test_the_first_loss_is_that_of_the_logits() -> None:
     weights = first_weights(prepared.config, recipe.seed)
     generator = Generator(prepared.config, weights, **NUMPY)
     losses = []
-    for row in prepared.held_out[:2]:
+    for row in prepared.held_out.tokens[:2]:
         logits = generator.logits(row[:-1])
         shifted = logits - logits.max(1, keepdims=True)
         logprobs = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))

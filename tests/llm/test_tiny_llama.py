@@ -16,6 +16,7 @@ from tempo_llm.hub import locate, shipped_checkpoints
 from tempo_llm.model import Model, load
 from tempo_llm.training.lessons import lessons
 from tempo_llm.training.recipe import TrainRecipe, load_recipe
+from tempo_llm.training.rows import Rows
 from tempo_llm.training.run import Evaluation, completions, exact_by_kind
 from tempo_llm.training.text import Text, make_text, mixed, packed
 
@@ -146,7 +147,7 @@ def test_int8_is_as_close_as_the_page_says(model: Model) -> None:
 
 def test_the_perplexity_of_held_out_text_is_that_of_the_card(model: Model, recipe: TrainRecipe, text: Text) -> None:
     codec = tokenizers.Tokenizer.from_file(str(model.directory / "tokenizer.json"))
-    rows = packed(codec, text.held_out, recipe.length)[: recipe.eval_rows]
+    rows = Rows(packed(codec, text.held_out, recipe.length)[: recipe.eval_rows])
     assert len(rows) == recipe.eval_rows
     loss = Evaluation(model.config, rows, {}).loss(model.generator.weights)
     assert math.exp(loss) == pytest.approx(stated(r"Perplexity of held-out text, a token: ([\d.]+)"), rel=2e-3)

@@ -52,12 +52,21 @@ def recipe(name: str) -> Path:
     return Path("run")
 
 
-def llm_train() -> Path:
-    """Two updates of the recipe, of less text: most of the time would go into making it."""
+def llm_train(name: str, *changes: str) -> Path:
+    """Two updates of a recipe that trains on lessons."""
     from tempo_llm.cli import app
 
-    changes = ["updates=2", "warmup=1", "report_every=1", "text.lessons=5000", "eval_prompts=2"]
-    app(["train", str(ROOT / "recipes/tiny_llama.yaml"), *changes, "--no-cache", "--out", "run"], standalone_mode=False)
+    short = ["updates=2", "warmup=1", "report_every=1", "text.lessons=5000", "eval_prompts=2", *changes]
+    app(["train", str(ROOT / f"recipes/{name}.yaml"), *short, "--no-cache", "--out", "run"], standalone_mode=False)
+    return Path("run")
+
+
+def llm_finetune() -> Path:
+    """Two updates of the recipe."""
+    from tempo_llm.cli import app
+
+    changes = ["updates=2", "warmup=1", "report_every=1"]
+    app(["train", str(ROOT / "recipes/finetune.yaml"), *changes, "--no-cache", "--out", "run"], standalone_mode=False)
     return Path("run")
 
 
@@ -190,7 +199,9 @@ def table() -> dict[str, Program]:
         if "algorithm:" in text:
             package = "brax" if "id: brax/" in text else None
             each[f"recipe {name}"] = Program(partial(recipe, name), of_metrics, RL, package)
-    each["recipe tiny_llama"] = Program(llm_train, of_metrics, LLM)
+    each["recipe tiny_llama"] = Program(partial(llm_train, "tiny_llama"), of_metrics, LLM)
+    each["recipe tiny_llama_chat"] = Program(partial(llm_train, "tiny_llama_chat", "start=tiny-llama"), of_metrics, LLM)
+    each["recipe finetune"] = Program(llm_finetune, of_metrics, LLM)
     each["generate"] = Program(generate, as_text, LLM)
     each["chat"] = Program(chat, as_text, LLM)
     each["README's example"] = Program(readme_example, means, CORE)
