@@ -15,7 +15,6 @@ from tempo_core.ir.past_sums import PAST_SUMS
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Library, Pullback, Trimmed, Vmapped
 from tempo_core.passes.base import Pass, operand_domains
-from tempo_core.passes.clean.narrow import Narrow
 from tempo_core.passes.shapes import ragged
 from tempo_core.symbolic.condition import TRUE, Comparison
 from tempo_core.symbolic.domain import Domain, Range
@@ -42,7 +41,7 @@ class Pad(Pass):
     def apply(self, graph: Graph) -> Graph:
         if all(_is_static(graph, node) for node in graph):
             return graph
-        return Narrow().apply(_Padding(graph.copy(), False, {}, (), {}).run())  # a mask may vary with less than its reader
+        return _Padding(graph.copy(), False, {}, (), {}).run()
 
 
 def padded_again(
