@@ -54,6 +54,13 @@ def test_a_difference_is_noticed():
         assert difference(wrong, expected) == float("inf")
 
 
+def test_what_does_not_depend_on_a_recurrence_stays_out_of_its_loop():
+    """The windows of values of ARMA are one convolution; the loop over its errors does not compute them one by one."""
+    classic = CLASSICS["ARMA"]
+    text = classic.program(**classic.sizes["full"]).compile().text("program", full=True)
+    assert [line for line in text.splitlines() if "known" in line] == ["known"]
+
+
 def test_sizes_of_every_classic():
     """Every classic is small, full and tiny; time is 100,000 points long in "long"."""
     assert len(CLASSICS) >= 40
