@@ -92,8 +92,8 @@ class LlamaConfig:
     @staticmethod
     def from_values(values: JsonObject, generation: JsonObject | None = None, source: str = "config.json") -> LlamaConfig:
         """The configuration in `values` (and the end tokens of `generation`); errors name `source`."""
-        _refuse_unsupported(values, source)
-        family = FAMILIES[values["model_type"]]
+        model_type = _model_type(values, source)
+        family = FAMILIES[model_type]
         read = Values({"max_position_embeddings": 2048, **family.defaults, **values}, source)
         missing = [key for key in REQUIRED if read.get(key) is None]
         if missing:
@@ -128,13 +128,14 @@ class LlamaConfig:
             tie_word_embeddings=None if read.get("tie_word_embeddings") is None else read.flag("tie_word_embeddings"),
             bos_id=bos if isinstance(bos, int) else None,
             eos_ids=tuple(sorted(ends)),
-            model_type=values["model_type"],
+            model_type=model_type,
             embedding_scale=described.embedding_scale,
             logit_cap=described.logit_cap,
         )
 
 
-def _refuse_unsupported(values: JsonObject, source: str) -> None:
+def _model_type(values: JsonObject, source: str) -> str:
+    """The family of a model that is supported. Raises ModelConfigError for others."""
     kind = values.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise ModelConfigError(
@@ -148,6 +149,7 @@ def _refuse_unsupported(values: JsonObject, source: str) -> None:
             f"{source}: the weights are quantized ({method}), which is not supported",
             hint="use the float16, bfloat16 or float32 checkpoint of this model",
         )
+    return kind
 
 
 def _read_json(path: Path) -> JsonObject:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tempo_llm.errors import shown
+from tempo_llm.json_files import JsonObject
 from tempo_llm.layer import Delta, Experts, Growth, Layer
 from tempo_llm.rope import KINDS, rope_of, settings
 from tempo_llm.values import LARGEST, Values
@@ -35,7 +35,7 @@ class Family:
     """A row of the table: the function, and the values of keys that are absent where they differ from Llama's."""
 
     describe: Callable[[Values, Sizes], Description]
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: JsonObject = field(default_factory=dict)
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------

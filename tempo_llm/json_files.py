@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-JsonObject: TypeAlias = Mapping[str, Any]
+JsonObject: TypeAlias = Mapping[str, object]
 """A JSON object: texts, numbers, lists and further objects by name."""
 
 

@@ -35,12 +35,12 @@ ROPE_TYPES: Mapping[str, RopeType] = {
 KINDS = ("full_attention", "sliding_attention")  # of layers, in `layer_types`; newer files may have settings for each
 
 
-def settings(values: Values, kind: str | None = None) -> dict[str, Any]:
+def settings(values: Values, kind: str | None = None) -> dict[str, object]:
     """The rotary settings: `rope_scaling` in older files, `rope_parameters` (with `rope_theta` inside) in newer ones.
 
     If they are an object for each kind of layers, those of the layers of this kind.
     """
-    joined: dict[str, Any] = {}
+    joined: dict[str, object] = {}
     for key in ("rope_scaling", "rope_parameters"):
         part = values.get(key)
         if part is not None and not isinstance(part, Mapping):

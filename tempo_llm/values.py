@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tempo_llm.errors import ModelConfigError, shown
 from tempo_llm.json_files import JsonObject
@@ -30,7 +29,7 @@ class Values:
     values: JsonObject
     source: str = "config.json"
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> object:
         value = self.values.get(key)
         return default if value is None else value
 

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from tempo_core.runs.commands import RecipeError
 from tempo_llm.chat import Message
 from tempo_llm.errors import TokenizerError, shown
 from tempo_llm.files import UTF_8, check_regular
-from tempo_llm.json_files import DoubledKeyError, parse_json
+from tempo_llm.json_files import DoubledKeyError, JsonObject, parse_json
 from tempo_llm.tokenizer import Tokenizer
 from tempo_llm.training.rows import Rows
 
@@ -27,16 +26,17 @@ FORMS_HINT = 'write {"text": ...}, {"prompt": ..., "completion": ...} or {"messa
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the data: an object with the keys of one of `FORMS`."""
+    """A line of the data: an object with the keys of one of `FORMS`, whose values are texts, or `messages`."""
 
     where: str
     form: str
-    values: Mapping[str, Any]
+    texts: Mapping[str, str]
+    messages: Sequence[Message] = ()
 
     @property
     def key(self) -> str:
         """What decides whether it is held out: so lines with the same prompt are on the same side."""
-        return json.dumps(self.values["messages"]) if self.form == "messages" else str(self.values[FORMS[self.form][0]])
+        return json.dumps(self.messages) if self.form == "messages" else self.texts[FORMS[self.form][0]]
 
 
 @dataclass
@@ -88,13 +88,13 @@ def _line(where: str, content: bytes) -> Line:
         raise RecipeError(f"{where} has {others[0]} beside {' and '.join(FORMS[form])}", hint=FORMS_HINT)
     if form == "messages":
         _check_messages(where, values["messages"])
-    else:
-        for key in FORMS[form]:
-            _check_text(where, key, values[key])
-    return Line(where, form, values)
+        return Line(where, form, {}, values["messages"])
+    for key in FORMS[form]:
+        _check_text(where, key, values[key])
+    return Line(where, form, {key: values[key] for key in FORMS[form]})
 
 
-def _check_keys(where: str, values: Mapping[str, Any]) -> None:
+def _check_keys(where: str, values: JsonObject) -> None:
     keys = [key for form in FORMS.values() for key in form]
     for key in values:
         if key not in (*keys, "id"):
@@ -150,9 +150,9 @@ def encode_lines(lines: Sequence[Line], tokenizer: Tokenizer, ends: Sequence[int
 def _example(line: Line, tokenizer: Tokenizer, ends: Sequence[int]) -> Example:
     example = Example([], [], line.form == "text")
     if line.form == "text":
-        example.add(tokenizer.encode(line.values["text"], raw=True), True)
+        example.add(tokenizer.encode(line.texts["text"], raw=True), True)
     else:
-        prompt, completion = line.values["prompt"], line.values["completion"]
+        prompt, completion = line.texts["prompt"], line.texts["completion"]
         before, whole = tokenizer.encode(prompt, raw=True), tokenizer.encode(prompt + completion, raw=True)
         is_prefix = whole[: len(before)] == before
         example.add(before, False)
@@ -166,10 +166,10 @@ def _conversations(lines: Sequence[Line], tokenizer: Tokenizer) -> Iterator[list
     """Of each line, a text that grows with each answer; where the template writes earlier messages in another way later, several."""
     for first in range(0, len(lines), AT_ONCE):
         part = lines[first : first + AT_ONCE]
-        turns = [[k for k, message in enumerate(line.values["messages"]) if message["role"] == "assistant"] for line in part]
+        turns = [[k for k, message in enumerate(line.messages) if message["role"] == "assistant"] for line in part]
         places = [(line, k) for line, ends in zip(part, turns, strict=True) for k in ends]
-        befores = iter(_rendered([(line, line.values["messages"][:k]) for line, k in places], tokenizer, True))
-        afters = iter(_rendered([(line, line.values["messages"][: k + 1]) for line, k in places], tokenizer, False))
+        befores = iter(_rendered([(line, line.messages[:k]) for line, k in places], tokenizer, True))
+        afters = iter(_rendered([(line, line.messages[: k + 1]) for line, k in places], tokenizer, False))
         for line, ends in zip(part, turns, strict=True):
             yield _answers(line, [(next(befores), next(afters)) for _ in ends], tokenizer)
 

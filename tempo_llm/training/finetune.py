@@ -19,6 +19,7 @@ from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import TokenizerError
 from tempo_llm.files import read_text
 from tempo_llm.hub import locate
+from tempo_llm.json_files import JsonObject
 from tempo_llm.saving import write_files
 from tempo_llm.stacks import windowed_stacks
 from tempo_llm.tokenizer import Tokenizer
@@ -76,7 +77,7 @@ class Finetuning(Task):
             )
         self.base = interruptible(lambda: split(load_weights(self.directory, config), config, windowed_stacks(config)))
         self.config = replace(config, tie_word_embeddings="embedding.weight" not in self.base)
-        self.described = json.loads(read_text(self.directory / "config.json"))
+        self.described: JsonObject = json.loads(read_text(self.directory / "config.json"))
         stored = self.described.get("dtype") or self.described.get("torch_dtype")
         self.saved_dtype = recipe.saved_dtype or (stored if stored in DTYPES else "float32")
         total = sum(array.size for array in self.base.values())
