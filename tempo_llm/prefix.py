@@ -98,12 +98,12 @@ class Outline:
         return count if self.usable(count) else 0
 
     def covers(self, other: Outline) -> bool:
-        """Whether all that can be used of the other prefix can be used of this one."""
+        """Whether all that can be used of the other prefix can be used of this one. Something can be used of the other one."""
         length = len(other.tokens)
         if self.shared(other.tokens) < length:
             return False
-        least = bisect_left(range(1, length + 1), True, key=other.usable) + 1  # the counts from here on can be used
-        return least > length or (self.usable(least) and self.usable(length))
+        least = bisect_left(range(1, length), True, key=other.usable) + 1  # the counts from here on can be used of it
+        return self.usable(least)
 
 
 @dataclass(frozen=True, eq=False)

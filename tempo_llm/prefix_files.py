@@ -260,7 +260,6 @@ def _name(text: str) -> str:
 def _checksum(text: str, parts: Mapping[str, memoryview]) -> str:
     total = hashlib.sha256(text.encode())
     for name in sorted(parts):
-        total.update(name.encode())
         total.update(parts[name])
     return total.hexdigest()
 
