@@ -230,16 +230,19 @@ def test_arrays_are_kept_as_they_were() -> None:
     fixed.flags.writeable = False
     part = np.zeros((2, 1000))
     part.flags.writeable = False
-    states = {"fixed": fixed, "part": part[0, :3], "big": np.ones(2, ">f4")}
+    owned, big = np.ones(2), np.ones(2, ">f4")
+    big.flags.writeable = False
+    states = {"fixed": fixed, "part": part[0, :3], "owned": owned, "big": big}
     store = Prefixes(PLENTY)
     kept_states = {name: Kept(state, None, is_state=True) for name, state in states.items()}
     store.keep(Prefix((1, 2, 3), {"view": Kept(buffer[:3].T[:3], None), **kept_states}))
     expected = buffer[:3].T[:3].copy()
-    buffer[:] = 0
+    buffer[:] = owned[:] = 0
     found = store.find([1, 2, 3, 4], 1)
     assert found is not None
     np.testing.assert_array_equal(found[0].layers["view"].array, expected)
     assert found[0].layers["view"].array.base is found[0].layers["part"].array.base is None  # they do not hold whole buffers
+    np.testing.assert_array_equal(found[0].layers["owned"].array, np.ones(2))
     assert found[0].layers["fixed"].array is fixed  # nobody can write it: no copy
     assert found[0].layers["big"].array.dtype == np.dtype(np.float32)
     for kept in found[0].layers.values():
