@@ -66,22 +66,22 @@ def main() -> None:
     results.finish()
 
 
-def llama_config(size: str, layers: int | None = None) -> Any:
-    """The configuration of a size, with that many layers instead of its own."""
+def llama_config(size: str, layers: int | None = None, positions: int = 4096) -> Any:
+    """The configuration of a size, with that many layers instead of its own, for texts of up to so many positions."""
     from tempo_llm.config import LlamaConfig
 
     values: dict[str, Any] = dict(SIZES[size])
     own_layers = values.pop("layers")
     values |= {"num_hidden_layers": layers or own_layers, "num_attention_heads": values.pop("heads")}
-    values |= {"num_key_value_heads": values.pop("groups"), "model_type": "llama", "max_position_embeddings": 4096}
+    values |= {"num_key_value_heads": values.pop("groups"), "model_type": "llama", "max_position_embeddings": positions}
     return LlamaConfig.from_values(values)
 
 
-def random_model(size: str) -> tuple[Any, dict[str, np.ndarray]]:
+def random_model(size: str, positions: int = 4096) -> tuple[Any, dict[str, np.ndarray]]:
     """A configuration and random weights, in the form of `tempo_llm.checkpoint.load_weights`; head and embedding are not tied."""
     from tempo_llm.checkpoint import layer_weights
 
-    config = llama_config(size)
+    config = llama_config(size, positions=positions)
     random = np.random.default_rng(0)
 
     def matrix(*shape: int) -> np.ndarray:

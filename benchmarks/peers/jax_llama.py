@@ -21,8 +21,8 @@ Array = Any
 
 def split_layers(weights: Mapping[str, np.ndarray], layers: int) -> dict[str, Any]:
     """The weights of `tempo_llm` (stacked over layers), as device arrays with one set per layer."""
-    shared = ("final_norm.weight", "head.weight", "embedding.weight")
-    parts: dict[str, Any] = {name: jax.device_put(weights[name]) for name in shared if name in weights}
+    shared = tuple(name for name in weights if name.startswith(("final_norm.", "head.", "embedding.")))
+    parts: dict[str, Any] = {name: jax.device_put(weights[name]) for name in shared}
     parts.setdefault("embedding.weight", parts["head.weight"].T)
     stacked = [name for name in weights if name not in shared]
     parts["layers"] = [{name: jax.device_put(weights[name][k]) for name in stacked} for k in range(layers)]

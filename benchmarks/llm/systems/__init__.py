@@ -1,0 +1,49 @@
+"""The systems: how each loads a model, takes prompts, and goes on. One file each, which imports only what the system needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+DTYPES = ("float32", "bfloat16", "int8", "int4")  # of the weights
+
+
+class Unsupported(Exception):
+    """The system cannot do this; the message says why."""
+
+
+class Loaded(Protocol):
+    """A model in memory. All tokens are the most likely ones, so that all systems do the same work."""
+
+    def start(self, prompts: Sequence[Sequence[int]], count: int, times: int) -> list[list[int]]:
+        """The first token after each prompt. So many times will `count` further tokens be asked for."""
+
+    def advance(self, count: int) -> list[list[int]]:
+        """The next `count` tokens of each row."""
+
+
+@dataclass(frozen=True)
+class System:
+    """A column of the table. `module` is the file here, with `load(directory, dtype, window, *options) -> Loaded`.
+
+    `load` raises Unsupported. A module may have `prepare(directory, dtype)`, which writes files that the system needs into the directory.
+    """
+
+    title: str
+    module: str
+    install: str  # what `pip` installs for it
+    packages: tuple[str, ...]  # whose versions are recorded
+    options: tuple[str, ...] = ()
+
+
+JAX = ("jax", "jaxlib")
+SYSTEMS = {  # by their names on the command line; the first one is ours
+    "tempo": System("tempo", "tempo", "'tempo-dl[llm]'", ("tempo-dl", *JAX)),
+    "jax-padded": System("JAX, padded", "jax_by_hand", "jax", JAX, ("padded",)),
+    "jax-tiled": System("JAX, tiled", "jax_by_hand", "jax", JAX, ("tiled",)),
+    "transformers": System("transformers", "torch_transformers", "torch transformers", ("torch", "transformers")),
+    "llama.cpp": System("llama.cpp", "llama_cpp_python", "llama-cpp-python gguf safetensors", ("llama-cpp-python",)),
+    "mlx": System("mlx-lm", "mlx_lm_cpu", "'mlx[cpu]' mlx-lm", ("mlx", "mlx-lm")),
+}
