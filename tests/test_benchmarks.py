@@ -95,7 +95,7 @@ def test_a_batch_as_a_step_gives_the_results_of_a_batch_as_a_dimension(tmp_path:
 
 def test_a_second_start_compiles_nothing(tmp_path: Path) -> None:
     cases = quick("second_start", tmp_path / "second_start.json")["cases"]
-    assert len(cases) == 4
+    assert len(cases) == 5
     for case in cases:
         first, second = (case["xla_programs"][side] for side in ("empty cache", "filled cache"))
         assert first["compiled"] >= 1 and first["loaded"] == 0, case["case"]

@@ -24,6 +24,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from benchmarks import second_start
 from benchmarks.common import Results, arguments, compared, say, show
 from benchmarks.llm.cases import FULL, QUICK, Case, Sizes
 from benchmarks.llm.models import random_prompts, write_models
@@ -34,7 +35,6 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = next(iter(SYSTEMS))
 GROUPS = {"jax": ("jax-padded", "jax-tiled")}  # names for several systems
 LONGEST = 60.0  # seconds of all turns of a side: slower work has fewer turns, at least one
-START = "tiny-llama, command line"  # a case of `benchmarks.second_start`
 
 
 def main() -> None:
@@ -46,10 +46,8 @@ def main() -> None:
     bench = Bench(results, sizes, chosen_systems(options.peers), options.python, Limits(options.seconds, options.memory))
     with tempfile.TemporaryDirectory() as folder:
         bench.run(Path(folder), [case for case in sizes.cases() if results.selects(case.name)])
-    if not options.quick and results.selects(START):
-        from benchmarks import second_start
-
-        second_start.compare(results, START)
+    if results.selects(second_start.COMMAND):
+        second_start.compare(results, second_start.COMMAND)
     say(table(results.cases, bench.systems))
     results.add("versions", systems=bench.versions)
     results.finish()
@@ -66,14 +64,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         return system, path
 
     parser.add_argument("--rows", type=numbers, metavar="N,...", help="rows that are decoded together [1,4]")
-    parser.add_argument("--positions", type=numbers, metavar="N,...", help="positions around which tokens are timed [100,1000,2000]")
-    parser.add_argument("--prompts", type=numbers, metavar="N,...", help="lengths of prompts, for the first token [512,2000,8000]")
+    parser.add_argument(
+        "--positions", type=numbers, metavar="N,...", help="positions around which tokens are timed [100,1000,2000]"
+    )
+    parser.add_argument(
+        "--prompts", type=numbers, metavar="N,...", help="lengths of prompts, for the first token [512,2000,8000]"
+    )
     parser.add_argument("--windows", type=numbers, metavar="N,...", help="positions that each token attends to; 0 is all [0,256]")
     parser.add_argument("--dtype", default="", metavar="NAME,...", help=f"of the weights [{','.join(DTYPES)}]")
-    parser.add_argument("--peers", default=",".join(list(SYSTEMS)[1:]), metavar="NAME,...", help="[%(default)s]; jax is both of JAX")
-    parser.add_argument("--python", type=pair, action="append", default=[], metavar="SYSTEM=PATH", help="the interpreter of a system")
+    parser.add_argument(
+        "--peers", default=",".join(list(SYSTEMS)[1:]), metavar="NAME,...", help="[%(default)s]; jax is both of JAX"
+    )
+    parser.add_argument(
+        "--python", type=pair, action="append", default=[], metavar="SYSTEM=PATH", help="the interpreter of a system"
+    )
     parser.add_argument("--seconds", type=float, default=600, help="of one answer of a system [600]")
-    parser.add_argument("--memory", type=float, default=_memory_gib() * 0.6, help="GiB that a system may hold [0.6 of the machine's]")
+    parser.add_argument(
+        "--memory", type=float, default=_memory_gib() * 0.6, help="GiB that a system may hold [0.6 of the machine's]"
+    )
     parser.add_argument("--record", action="store_true", help="write the file in benchmarks/results/")
 
 
@@ -100,9 +108,7 @@ def chosen_systems(peers: str) -> list[str]:
 class Bench:
     """Runs cases, with a worker for each system; a case whose model is another one has other workers."""
 
-    def __init__(
-        self, results: Results, sizes: Sizes, systems: list[str], pythons: Sequence[tuple[str, str]], limits: Limits
-    ):
+    def __init__(self, results: Results, sizes: Sizes, systems: list[str], pythons: Sequence[tuple[str, str]], limits: Limits):
         self.results, self.sizes, self.systems, self.limits = results, sizes, systems, limits
         self.pythons = dict(pythons)
         self.versions: dict[str, dict[str, str]] = {}
@@ -158,7 +164,10 @@ class Bench:
         if figures:
             show(case.name, figures, case.unit)
         same = {side: _same(tokens[side], tokens[OURS]) for side in figures if side != OURS and OURS in figures}
-        say("".join(f"  {side}: {share:.0%} of the tokens are as Tempo's\n" for side, share in same.items()).rstrip() or "  no peer")
+        say(
+            "".join(f"  {side}: {share:.0%} of the tokens are as Tempo's\n" for side, share in same.items()).rstrip()
+            or "  no peer"
+        )
         self._add(case, {"ms": figures} if not count else {"ms_per_token": figures}, refusals, same_tokens=same)
 
     def measured(self, case: Case, directory: Path) -> None:

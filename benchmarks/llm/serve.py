@@ -36,7 +36,9 @@ def main(name: str, directory: str, dtype: str, window: str) -> None:
         say({"versions": versions(SYSTEMS[name])})
     except (Unsupported, ModuleNotFoundError) as error:
         missing = isinstance(error, ModuleNotFoundError)
-        say({"refused": f"not installed: pip install {SYSTEMS[name].install} ({error})" if missing else f"not supported: {error}"})
+        say(
+            {"refused": f"not installed: pip install {SYSTEMS[name].install} ({error})" if missing else f"not supported: {error}"}
+        )
         return
     except Exception as error:  # any failure is a row of the table
         say({"failed": _of(error)})
@@ -55,7 +57,7 @@ class Serving:
     def __init__(self, system: System, directory: Path, dtype: str, window: int):
         module = importlib.import_module(f"benchmarks.llm.systems.{system.module}")
         if hasattr(module, "prepare"):
-            module.prepare(directory, dtype)
+            module.prepare(directory, dtype, window)
         gc.collect()
         _forget_the_peak()
         self.before = _status("VmRSS")

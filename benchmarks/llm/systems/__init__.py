@@ -28,7 +28,7 @@ class Loaded(Protocol):
 class System:
     """A column of the table. `module` is the file here, with `load(directory, dtype, window, *options) -> Loaded`.
 
-    `load` raises Unsupported. A module may have `prepare(directory, dtype)`, which writes files that the system needs into the directory.
+    `load` raises Unsupported. A module may have `prepare(directory, dtype, window)`, which writes files that the system needs into the directory.
     """
 
     title: str
