@@ -117,16 +117,16 @@ class Bench:
 
     def run(self, folder: Path, cases: list[Case]) -> None:
         directories = write_models(folder, self.sizes.model, self.sizes.windows)
-        for (dtype, window), group in groupby(cases, lambda case: (case.dtype, case.window)):
+        for _, group in groupby(cases, lambda case: (case.dtype, case.window)):
             self.refused = {}
             each = list(group)
             for case in each:
                 if case.kind != "memory":
-                    self.timed(case, directories[window])
+                    self.timed(case, directories[case.window])
             self._stop()
             for case in each:
                 if case.kind == "memory":
-                    self.measured(case, directories[window])
+                    self.measured(case, directories[case.window])
         self._stop()
 
     def timed(self, case: Case, directory: Path) -> None:
@@ -157,17 +157,16 @@ class Bench:
         turns = max(1, min(turns, int(LONGEST / max([*warm.values(), 1e-9]))))
         seconds: dict[str, list[float]] = {side: [] for side in warm}
         for _ in range(turns):
-            for side, one in each(each_turn, list(seconds)).items():
+            for side, one in each(each_turn, [side for side in seconds if side not in refusals]).items():
                 seconds[side].append(one)
         seconds = {side: runs for side, runs in seconds.items() if len(runs) == turns}
         figures = compared(seconds, max(count, 1), 1e3) if seconds else {}
         if figures:
             show(case.name, figures, case.unit)
-        same = {side: _same(tokens[side], tokens[OURS]) for side in figures if side != OURS and OURS in figures}
-        say(
-            "".join(f"  {side}: {share:.0%} of the tokens are as Tempo's\n" for side, share in same.items()).rstrip()
-            or "  no peer"
-        )
+        reference = next(iter(figures), "")
+        same = {side: _same(tokens[side], tokens[reference]) for side in figures if side != reference}
+        for side, share in same.items():
+            say(f"  {side}: {share:.0%} of the tokens are those of {reference}")
         self._add(case, {"ms": figures} if not count else {"ms_per_token": figures}, refusals, same_tokens=same)
 
     def measured(self, case: Case, directory: Path) -> None:

@@ -127,8 +127,9 @@ def measure(results: Results, name: str, case: GpuCase, directory: Path, window:
     are_whole = len(figures) == len(SIDES) and all(figure["reached"] is None for figure in figures.values())
     ratio = figures[SIDES[1]]["ms"] / figures[SIDES[0]]["ms"] if are_whole else None
     paper = case.paper.get(length)
-    stated = "no ratio" if paper is None else f"{paper:g} times (section 7.2, RTX A6000)"
-    say(f"  ours is {'-' if ratio is None else f'{ratio:.2f}'} times as fast as JAX, padded; the paper states {stated}")
+    stated = "none" if paper is None else f"{paper:g} times (section 7.2, RTX A6000)"
+    ours = "no ratio of ours" if ratio is None else f"ours is {ratio:.2f} times as fast as JAX, padded"
+    say(f"  {ours}; the paper states {stated}")
     say(f"  ({case.note})" if case.note else "")
     results.add(
         title, rows=case.rows, positions=length, window=window, sides=figures, refused=refused, times_as_fast=ratio, paper=paper

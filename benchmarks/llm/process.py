@@ -41,7 +41,7 @@ class Worker:
     def __init__(self, system: str, directory: Path, dtype: str, window: int, limits: Limits, python: str = sys.executable):
         """Raises Refused if the system cannot have the model."""
         self.limits = limits
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115: it lives as long as the process
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         command = [python, "-m", "benchmarks.llm.serve", system, str(directory), dtype, str(window)]
         self._process = subprocess.Popen(
