@@ -1,7 +1,8 @@
 """A Llama by hand in JAX that goes on from a cache of keys and values: a prompt, then tokens, as a server would run it.
 
-Layers are unrolled in Python, each with arrays of its own (see `jax_llama.py`). The cache of a layer is [B, heads, T, width], donated to each
-call and written in place. There are two ways to read it:
+Layers are unrolled in Python, each with arrays of its own (see `jax_llama.py`). The cache of a layer is keys [B * heads, width, T] and values
+[B * heads, T, width], just as products read them: XLA on a CPU would copy a cache with more dimensions in each step. Caches are donated to
+each call and written in place. There are two ways to read them:
 
 - *padded*: all T places, with a mask. A prompt is computed at once.
 - *tiled*: the tiles that have tokens, one after the other, with a running maximum and a running sum; with a window, only the tiles that it
@@ -48,8 +49,9 @@ class CachedLlama:
         if self.tiled:
             length = -(-length // BLOCK) * BLOCK
             prompts = np.pad(prompts, ((0, 0), (0, -count % block)))
-        shape = (rows, self.config.num_key_value_heads, length, self.config.head_dim)
-        self.caches = [(jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype)) for _ in self.weights["layers"]]
+        heads, width = self.config.num_key_value_heads, self.config.head_dim
+        shapes = (rows * heads, width, length), (rows * heads, length, width)
+        self.caches = [tuple(jnp.zeros(shape, self.dtype) for shape in shapes) for _ in self.weights["layers"]]
         for first in range(0, count, block):
             last = min(count - first, block) - 1
             self.token, self.caches = self._take(self.weights, self.caches, prompts[:, first : first + block], first, last)
@@ -90,15 +92,19 @@ class CachedLlama:
             normed = self._norm(x, w["attention_norm.weight"])
 
             def projected(name: str, number: int, w: Any = w, normed: Array = normed) -> Array:
-                return product(normed, w, f"attention.{name}").reshape(rows, count, number, width).transpose(0, 2, 1, 3)
+                """By heads: [B * number, Q, width]."""
+                parts = product(normed, w, f"attention.{name}").reshape(rows, count, number, width)
+                return parts.transpose(0, 2, 1, 3).reshape(rows * number, count, width)
 
-            query = rotate(projected("query", heads * groups), cosine, sine).reshape(rows, heads, groups, count, width)
-            new = rotate(projected("key", heads), cosine, sine), projected("value", heads)
-            keys, values = (lax.dynamic_update_slice_in_dim(old, part, start, 2) for old, part in zip(cache, new, strict=True))
+            query = rotate(projected("query", heads * groups), cosine, sine).reshape(rows * heads, groups, count, width)
+            key = rotate(projected("key", heads), cosine, sine).swapaxes(1, 2)
+            keys = lax.dynamic_update_slice_in_dim(cache[0], key, start, 2)
+            values = lax.dynamic_update_slice_in_dim(cache[1], projected("value", heads), start, 1)
             filled.append((keys, values))
             attend = self._by_tiles if self.tiled else self._padded
             mixed = attend(query / math.sqrt(width), keys, values, positions).astype(self.dtype)
-            x = x + product(mixed.transpose(0, 3, 1, 2, 4).reshape(rows, count, -1), w, "attention.output")
+            mixed = mixed.reshape(rows, heads * groups, count, width).transpose(0, 2, 1, 3).reshape(rows, count, -1)
+            x = x + product(mixed, w, "attention.output")
             normed = self._norm(x, w["mlp_norm.weight"])
             inner = jax.nn.silu(product(normed, w, "mlp.gate")) * product(normed, w, "mlp.up")
             x = x + product(inner, w, "mlp.down")
@@ -114,21 +120,23 @@ class CachedLlama:
         return (behind >= 0) & (behind < self.window) if self.window else behind >= 0
 
     def _padded(self, query: Array, keys: Array, values: Array, positions: Array) -> Array:
-        scores = jnp.einsum("bhgqw,bhtw->bhgqt", query, keys, preferred_element_type=jnp.float32)
+        scores = jnp.einsum("ngqw,nwt->ngqt", query, keys, preferred_element_type=jnp.float32)
         scores = jnp.where(self._reached(jnp.arange(keys.shape[2]), positions), scores, -jnp.inf)
-        return jnp.einsum("bhgqt,bhtw->bhgqw", jax.nn.softmax(scores).astype(values.dtype), values)
+        return jnp.einsum("ngqt,ntw->ngqw", jax.nn.softmax(scores).astype(values.dtype), values)
 
     def _by_tiles(self, query: Array, keys: Array, values: Array, positions: Array) -> Array:
         first = jnp.maximum(positions[0] - self.window + 1, 0) // TILE if self.window else 0
 
         def tile(k: Array, state: Any) -> Any:
             most, total, mixed = state
-            part = partial(lax.dynamic_slice_in_dim, start_index=k * TILE, slice_size=TILE, axis=2)
-            scores = jnp.einsum("bhgqw,bhtw->bhgqt", query, part(keys), preferred_element_type=jnp.float32)
+            part = partial(lax.dynamic_slice_in_dim, start_index=k * TILE, slice_size=TILE)
+            scores = jnp.einsum("ngqw,nwt->ngqt", query, part(keys, axis=2), preferred_element_type=jnp.float32)
             scores = jnp.where(self._reached(k * TILE + jnp.arange(TILE), positions), scores, -jnp.inf)
             greater = jnp.maximum(most, scores.max(-1))
             shares, faded = jnp.exp(scores - greater[..., None]), jnp.exp(most - greater)
-            read = jnp.einsum("bhgqt,bhtw->bhgqw", shares.astype(values.dtype), part(values), preferred_element_type=jnp.float32)
+            read = jnp.einsum(
+                "ngqt,ntw->ngqw", shares.astype(values.dtype), part(values, axis=1), preferred_element_type=jnp.float32
+            )
             return greater, total * faded + shares.sum(-1), mixed * faded[..., None] + read
 
         shape = query.shape[:-1]
