@@ -132,9 +132,10 @@ class Bench:
     def timed(self, case: Case, directory: Path) -> None:
         """Milliseconds of each system, in turn."""
         turns = self.results.options.turns
-        count = max((self.sizes.tokens - 2) // (turns + 1), 1) if case.kind == "decode" else 0
+        launches = turns + 2  # the first may compile, and so may the last, which ends the run and is not waited for
+        count = max((self.sizes.tokens - 2) // launches, 1) if case.kind == "decode" else 0
         prompt = max(case.position - self.sizes.tokens // 2, 1) if case.kind == "decode" else case.position
-        first = {"what": "start", "prompts": self._prompts(case.rows, prompt), "count": count, "times": turns + 1 if count else 0}
+        first = {"what": "start", "prompts": self._prompts(case.rows, prompt), "count": count, "times": launches if count else 0}
         each_turn: dict[str, Any] = {"what": "advance", "count": count} if count else first
         refusals: dict[str, str] = {}
         tokens: dict[str, list[list[int]]] = {}

@@ -197,7 +197,7 @@ class Side:
         self._advance(count)
         by_part: dict[int, list[float]] = {}
         reached = None
-        for k in range(1, times):
+        for k in range(1, times - 1):  # the last launch ends the run, which may compile
             if self.deadline - time.monotonic() < SPARE and by_part:
                 reached = SHORT + k * count
                 break
@@ -207,7 +207,7 @@ class Side:
 
     def _start(self, rows: int, length: int, position: int, count: int) -> int:
         """Compute a prompt of so many tokens, in a run of `length` positions. Gives the number of launches to its end."""
-        times = max((length - position - 1) // count, 2)
+        times = max((length - position - 1) // count, 3)
         self.worker.limits = self._limits()
         self.worker.ask("start", prompts=random_prompts(self.vocabulary, rows, position), count=count, times=times)
         return times
