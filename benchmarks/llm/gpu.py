@@ -121,6 +121,8 @@ def measure(results: Results, name: str, case: GpuCase, directory: Path, window:
             figures[side] = Side(side, directory, window, deadline, results.options).decoded(case.rows, length)
         except Refused as refusal:
             refused[side] = "out of memory" if "RESOURCE_EXHAUSTED" in str(refusal) else str(refusal)
+            if side == SIDES[0] and not results.options.through:
+                refused[side] += " (prompts are in it: --through has none)"
     say(f"\n{title}")
     for side in SIDES:
         say(f"  {SYSTEMS[side].title:12} {shown(figures[side], case.rows) if side in figures else refused[side]}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +23,22 @@ class Loaded(Protocol):
 
     def advance(self, count: int) -> list[list[int]]:
         """The next `count` tokens of each row."""
+
+
+PROBE = 8  # tokens, to choose the number of threads
+
+
+def choose_threads(loaded: Loaded, use: Callable[[int], object]) -> None:
+    """Let a system `use` all cores or one, whichever is faster now: beside other work, threads that wait for each other are slow."""
+    seconds = {}
+    for threads in sorted({1, os.cpu_count() or 1}):
+        use(threads)
+        loaded.start([[3, 4, 5]], PROBE, 2)
+        loaded.advance(PROBE)
+        begun = time.perf_counter()
+        loaded.advance(PROBE)
+        seconds[threads] = time.perf_counter() - begun
+    use(min(seconds, key=seconds.__getitem__))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
-from benchmarks.llm.systems import Unsupported
+from benchmarks.llm.systems import Unsupported, choose_threads
 
 BATCH = 512  # positions of a prompt at once: llama.cpp's `n_ubatch`
 FORMS = {"float32": "F32", "bfloat16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}
@@ -102,9 +101,10 @@ def load(directory: Path, dtype: str, window: int) -> Loaded:
 
 class Loaded:
     def __init__(self, model: Any, dtype: str):
-        self.model, self.dtype = model, dtype
+        self.model, self.dtype, self.threads = model, dtype, 1
         self.vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
         self.context: Any = None
+        choose_threads(self, lambda threads: setattr(self, "threads", threads))
 
     def start(self, prompts: Sequence[Sequence[int]], count: int, times: int) -> list[list[int]]:
         if self.context:
@@ -113,7 +113,7 @@ class Loaded:
         settings = llama_cpp.llama_context_default_params()
         settings.n_ctx, settings.n_seq_max = rows * (length + 1 + count * times), rows  # the rows share the positions
         settings.n_batch = settings.n_ubatch = BATCH
-        settings.n_threads = settings.n_threads_batch = os.cpu_count() or 1
+        settings.n_threads = settings.n_threads_batch = self.threads
         settings.kv_unified = True
         if self.dtype == "float32":
             settings.type_k = settings.type_v = llama_cpp.GGML_TYPE_F32

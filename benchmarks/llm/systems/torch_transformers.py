@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from benchmarks.llm.systems import Unsupported
+from benchmarks.llm.systems import Unsupported, choose_threads
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-PROBE = 8  # tokens, to choose the number of threads
 
 
 def load(directory: Path, dtype: str, window: int) -> Loaded:
@@ -25,15 +23,7 @@ def load(directory: Path, dtype: str, window: int) -> Loaded:
 class Loaded:
     def __init__(self, model: Any):
         self.model = model
-        seconds = {}
-        for threads in sorted({1, torch.get_num_threads()}):  # beside other processes one thread may be the faster choice
-            torch.set_num_threads(threads)
-            self.start([[3, 4, 5]], PROBE, 2)
-            self.advance(PROBE)
-            begun = time.perf_counter()
-            self.advance(PROBE)
-            seconds[threads] = time.perf_counter() - begun
-        torch.set_num_threads(min(seconds, key=seconds.__getitem__))
+        choose_threads(self, torch.set_num_threads)
 
     def start(self, prompts: Sequence[Sequence[int]], count: int, times: int) -> list[list[int]]:
         self.cache, self.step = DynamicCache(config=self.model.config), torch.tensor(prompts)
