@@ -113,6 +113,7 @@ class Bench:
         self.pythons = dict(pythons)
         self.versions: dict[str, dict[str, str]] = {}
         self.workers: dict[str, Worker] = {}
+        self.said: set[tuple[str, str]] = set()  # reasons that were printed
         self.refused: dict[str, str] = {}  # by system: why it has no figures for the present model
 
     def run(self, folder: Path, cases: list[Case]) -> None:
@@ -221,7 +222,9 @@ class Bench:
 
     def _add(self, case: Case, figures: Mapping[str, Any], refusals: Mapping[str, str], **more: Any) -> None:
         for side, reason in refusals.items():
-            self.results.skip(f"{case.name}: {SYSTEMS[side].title}: {reason}")
+            if (side, reason) not in self.said:
+                self.said.add((side, reason))
+                self.results.skip(f"{SYSTEMS[side].title}: {reason} (first at {case.name})")
         sizes = {"rows": case.rows, "position": case.position, "window": case.window, "dtype": case.dtype}
         self.results.add(case.name, **sizes, **figures, **more, refused=dict(refusals))
 
