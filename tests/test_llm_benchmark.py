@@ -38,6 +38,7 @@ def test_both_forms_by_hand_choose_the_same_tokens_with_a_window_and_without(tmp
     for row in by_hand.results.cases:
         assert set(row["ms_per_token"]) == {"jax-padded", "jax-tiled"} and not row["refused"], row
         assert row["same_tokens"] == {"jax-tiled": 1.0}, row["case"]
+        assert all(0 < ms < 1e4 for ms in row["least_cpu_ms"].values())
 
 
 def test_what_is_not_installed_is_a_line_that_says_what_to_install(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ Each system is a process that lives as long as its model is needed, and the coor
 tempo; the same by hand in JAX, padded and tiled; transformers; llama.cpp; mlx-lm. What is not installed is a line that says what to install.
 A system may have a Python of its own: `--python transformers=/path/to/python`.
 
-- decode: milliseconds a token, of tokens around position t; the prompt before them is not timed
+- decode: milliseconds a token, of tokens around position t; the prompt before them is not timed. On a busy machine look at the
+  milliseconds of processors, of all threads together: they are recorded too
 - first token: milliseconds from a prompt to the token after it
 - memory: megabytes of resident memory at the peak of a process of its own, over what it had before it loaded the model
 - the second start of the tiny model that comes with the package, through the command line (`benchmarks/second_start.py`)
@@ -140,6 +141,7 @@ class Bench:
         each_turn: dict[str, Any] = {"what": "advance", "count": count} if count else first
         refusals: dict[str, str] = {}
         tokens: dict[str, list[list[int]]] = {}
+        cpu: dict[str, float] = {}  # the least seconds of a turn
 
         def each(request: dict[str, Any], sides: Sequence[str]) -> dict[str, float]:
             """The seconds of the systems that did it."""
@@ -151,12 +153,14 @@ class Bench:
                     self._note(side, refusal, refusals)
                 else:
                     seconds[side] = answer["seconds"]
+                    cpu[side] = min(cpu.get(side, float("inf")), answer["cpu_seconds"])
                     tokens[side] = [a + b for a, b in zip(tokens.get(side, [[]] * case.rows), answer["tokens"], strict=True)]
             return seconds
 
         warm = each(first, self.systems)  # compiles
         warm = each(each_turn, list(warm))  # a first turn, which may compile too
         turns = max(1, min(turns, int(LONGEST / max([*warm.values(), 1e-9]))))
+        cpu.clear()
         seconds: dict[str, list[float]] = {side: [] for side in warm}
         for _ in range(turns):
             for side, one in each(each_turn, [side for side in seconds if side not in refusals]).items():
@@ -169,7 +173,9 @@ class Bench:
         same = {side: _same(tokens[side], tokens[reference]) for side in figures if side != reference}
         for side, share in same.items():
             say(f"  {side}: {share:.0%} of the tokens are those of {reference}")
-        self._add(case, {"ms": figures} if not count else {"ms_per_token": figures}, refusals, same_tokens=same)
+        cpu_ms = {side: cpu[side] / max(count, 1) * 1e3 for side in figures}
+        say("  of processors, least: " + ", ".join(f"{side} {ms:.4g}" for side, ms in cpu_ms.items()))
+        self._add(case, {"ms_per_token" if count else "ms": figures}, refusals, least_cpu_ms=cpu_ms, same_tokens=same)
 
     def measured(self, case: Case, directory: Path) -> None:
         """Bytes at the peak of each system, in a process of its own: the prompt, and a few tokens."""
