@@ -12,16 +12,20 @@ import numpy as np
 
 MOST_POSITIONS = 16384  # of the models on a CPU: a prompt of 8,000 tokens fits
 
+SHARPER = np.float32(4)  # times the weights of attention
+
 
 def write_models(folder: Path, size: str, windows: Sequence[int]) -> dict[int, Path]:
     """The directory of a model with random weights, by its window; that of 0 attends to every token so far. One file of float32 weights.
 
-    With a window it is a Mistral model: a Llama whose layers all have a sliding window.
+    With a window it is a Mistral model: a Llama whose layers all have a sliding window. Attention has larger weights than the rest, so that
+    it is not flat: else texts would soon repeat one token, and say little of whether systems agree.
     """
     from benchmarks.decode import random_model
     from tempo_llm.saving import save_model
 
     config, weights = random_model(size, MOST_POSITIONS)
+    weights = {name: matrix * SHARPER if name.startswith("attention.") else matrix for name, matrix in weights.items()}
     whole = folder / "full"
     save_model(whole, config, weights, "float32")
     values = json.loads((whole / "config.json").read_text(encoding="utf-8"))
