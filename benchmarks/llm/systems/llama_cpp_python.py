@@ -115,8 +115,9 @@ class Loaded:
         settings.n_batch = settings.n_ubatch = BATCH
         settings.n_threads = settings.n_threads_batch = self.threads
         settings.kv_unified = True
-        if self.dtype == "float32":
+        if self.dtype == "float32":  # its fused attention rounds to float16, after which tokens differ
             settings.type_k = settings.type_v = llama_cpp.GGML_TYPE_F32
+            settings.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self.context = llama_cpp.llama_init_from_model(self.model, settings)
         if not self.context:
             raise RuntimeError("llama.cpp has no memory for the cache")
