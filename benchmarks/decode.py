@@ -1,14 +1,14 @@
 """Decoding of a random Llama: tempo-llm against a hand-written jitted JAX loop with a static cache, and against transformers.
 
 Nothing is downloaded. Milliseconds per token are means over a whole run, prompt included: Tempo and the JAX loop compute a run in
-one device program, with a cache of the run's length; the cache of transformers grows.
+one device program, with a cache of the run's length; the cache of transformers grows. `benchmarks.llm` has the time of a token at a
+position, the first token after a prompt, and further systems.
 
     python -m benchmarks.decode [--quick] [--out FILE]
 """
 
 from __future__ import annotations
 
-import statistics
 import time
 from typing import Any
 
@@ -23,15 +23,10 @@ SIZES: dict[str, dict[str, int]] = {
 }
 # (size, rows, positions)
 CASES = [("tiny", 1, 128), ("5M", 1, 256), ("5M", 1, 1024), ("5M", 4, 256), ("100M", 1, 128), ("100M", 1, 512)]
-BETWEEN = [
-    ("100M", 1, 250, 1000),
-    ("100M", 4, 250, 1000),
-]  # (size, rows, first position, last position): the time of those after the first
 CURVE = [("5M", length) for length in (128, 256, 512, 1024, 2048, 4096)]  # (size, positions), also with a window
 WINDOW = 128
 QUICK = [("tiny", 2, 16)]
 QUICK_CURVE = [("tiny", 24)]
-QUICK_BETWEEN = [("tiny", 2, 12, 24)]
 PROMPT = 8
 
 
@@ -54,34 +49,25 @@ def main() -> None:
         name = f"curve {size} length={length}"
         if results.selects(name):
             decode(results, name, *model(size), 1, length, WINDOW if not options.quick else 4)
-    for size, rows, first, last in QUICK_BETWEEN if options.quick else BETWEEN:
-        name = f"{size} rows={rows} positions {first} to {last}"
-        if results.selects(name):
-            short, long = (decode(results, f"{name}, to {length}", *model(size), rows, length) for length in (first, last))
-            # Differences of medians: the two programs do not run in turn.
-            spent = {who: [statistics.median(long[who]) - statistics.median(short[who])] for who in long}
-            figures = compared(spent, last - first, 1e3)
-            show(name, figures, "ms/token")
-            results.add(name, rows=rows, ms_per_token=figures)
     results.finish()
 
 
-def llama_config(size: str, layers: int | None = None) -> Any:
-    """The configuration of a size, with that many layers instead of its own."""
+def llama_config(size: str, layers: int | None = None, positions: int = 4096) -> Any:
+    """The configuration of a size, with that many layers instead of its own, for texts of up to so many positions."""
     from tempo_llm.config import LlamaConfig
 
     values: dict[str, Any] = dict(SIZES[size])
     own_layers = values.pop("layers")
     values |= {"num_hidden_layers": layers or own_layers, "num_attention_heads": values.pop("heads")}
-    values |= {"num_key_value_heads": values.pop("groups"), "model_type": "llama", "max_position_embeddings": 4096}
+    values |= {"num_key_value_heads": values.pop("groups"), "model_type": "llama", "max_position_embeddings": positions}
     return LlamaConfig.from_values(values)
 
 
-def random_model(size: str) -> tuple[Any, dict[str, np.ndarray]]:
+def random_model(size: str, positions: int = 4096) -> tuple[Any, dict[str, np.ndarray]]:
     """A configuration and random weights, in the form of `tempo_llm.checkpoint.load_weights`; head and embedding are not tied."""
     from tempo_llm.checkpoint import layer_weights
 
-    config = llama_config(size)
+    config = llama_config(size, positions=positions)
     random = np.random.default_rng(0)
 
     def matrix(*shape: int) -> np.ndarray:
@@ -98,11 +84,10 @@ def random_model(size: str) -> tuple[Any, dict[str, np.ndarray]]:
 
 def decode(
     results: Results, name: str, config: Any, weights: dict[str, np.ndarray], rows: int, length: int, window: int | None = None
-) -> dict[str, list[float]]:
+) -> None:
     """Milliseconds per token of a greedy run over `length` positions, and compile seconds, for each side; do the tokens agree?
 
     With `window`, one more side is Tempo whose layers attend to that many positions: another model, whose tokens are not compared.
-    Gives the seconds of each side's runs.
     """
     import jax
 
@@ -172,7 +157,6 @@ def decode(
         temporary_bytes={"JAX by hand": compiled.memory_analysis().temp_size_in_bytes},
         same_tokens=same,
     )
-    return seconds
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ python -m benchmarks.second_start [--quick] [--out FILE]
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
+import io
 import json
 import os
 import statistics
@@ -27,6 +29,7 @@ from benchmarks.common import Results, arguments, compared, say, show
 
 ROOT = Path(__file__).resolve().parents[1]
 SIDES = ("empty cache", "filled cache")
+COMMAND = "tiny-llama, command line"
 COUNTS = ("compiled", "loaded")  # XLA programs: by JAX's own count of all in the process, and from the cache
 
 
@@ -134,6 +137,20 @@ def decoding(cache: str, quick: bool, began: float) -> dict[str, Any]:
     return report(began, imported, at, [tokens], counter.count, generation.loads)
 
 
+def command(cache: str, quick: bool, began: float) -> dict[str, Any]:
+    """A few tokens of the model that comes with the package, as `tempo-llm generate` prints them."""
+    from tempo_llm.cli import app
+    from tempo_rl.compiles import CompileCounter
+
+    imported = time.time()
+    written = io.StringIO()
+    with CompileCounter() as counter, contextlib.redirect_stdout(written):
+        app(["generate", "12 + 30 =", "--json", "--max-new-tokens", "16", "--cache", cache], standalone_mode=False)
+        at = time.time()
+    printed = json.loads(written.getvalue())
+    return report(began, imported, at, [np.array(printed["token_ids"])], counter.count, printed["loads"])
+
+
 def report(began: float, imported: float, at: float, values: list[np.ndarray], compiled: int, loaded: int) -> dict[str, Any]:
     """What a process says of itself. Times are those of the clock on the wall, which all processes share."""
     return {
@@ -150,6 +167,7 @@ CASES: dict[str, Callable[[str, bool, float], dict[str, Any]]] = {
     "PPO, environment on the host": lambda *options: training("ppo", *options),
     "REINFORCE, environment on the host": lambda *options: training("reinforce", *options),
     "Llama, tiny, decoding": decoding,
+    COMMAND: command,
 }
 
 if __name__ == "__main__":

@@ -80,12 +80,10 @@ def test_decisions_switched_off(tmp_path: Path) -> None:
 
 def test_decode_gives_the_tokens_of_its_peers(tmp_path: Path) -> None:
     written = quick("decode", tmp_path / "decode.json")
-    *cases, between = written["cases"]
-    for case in cases:
+    for case in written["cases"]:
         check_sides(case["ms_per_token"], "tempo", "JAX by hand")
         assert set(case["same_tokens"].values()) == {1.0}
         assert ("transformers" in case["same_tokens"]) != bool(written["skipped"])
-    assert {"tempo", "JAX by hand"} <= between["ms_per_token"].keys()
 
 
 def test_a_batch_as_a_step_gives_the_results_of_a_batch_as_a_dimension(tmp_path: Path) -> None:
@@ -95,7 +93,7 @@ def test_a_batch_as_a_step_gives_the_results_of_a_batch_as_a_dimension(tmp_path:
 
 def test_a_second_start_compiles_nothing(tmp_path: Path) -> None:
     cases = quick("second_start", tmp_path / "second_start.json")["cases"]
-    assert len(cases) == 4
+    assert len(cases) == 5
     for case in cases:
         first, second = (case["xla_programs"][side] for side in ("empty cache", "filled cache"))
         assert first["compiled"] >= 1 and first["loaded"] == 0, case["case"]

@@ -1,8 +1,9 @@
 """Llama decoding written by hand in JAX: one jitted loop over positions, with a static key-value cache for the longest length.
 
 Layers are unrolled in Python and each has its own arrays: a slice of stacked weights would be a copy in every iteration. The
-cache of a layer is [B, heads, T, width], which is the order in which attention reads it. Every position attends to all T
-places of the cache, with a mask for the later ones: the usual static cache.
+cache of a layer is keys [B * heads, width, T] and values [B * heads, T, width], just as products read them: XLA on a CPU would copy a
+cache with more dimensions, or keys in another order, in every iteration. Every position attends to all T places of the cache, with a mask
+for the later ones: the usual static cache.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ Array = Any
 
 def split_layers(weights: Mapping[str, np.ndarray], layers: int) -> dict[str, Any]:
     """The weights of `tempo_llm` (stacked over layers), as device arrays with one set per layer."""
-    shared = ("final_norm.weight", "head.weight", "embedding.weight")
-    parts: dict[str, Any] = {name: jax.device_put(weights[name]) for name in shared if name in weights}
+    shared = tuple(name for name in weights if name.startswith(("final_norm.", "head.", "embedding.")))
+    parts: dict[str, Any] = {name: jax.device_put(weights[name]) for name in shared}
     parts.setdefault("embedding.weight", parts["head.weight"].T)
     stacked = [name for name in weights if name not in shared]
     parts["layers"] = [{name: jax.device_put(weights[name][k]) for name in stacked} for k in range(layers)]
@@ -84,16 +85,15 @@ def make_decoder(config: Any, frequencies: np.ndarray, length: int) -> Callable[
         angles = t.astype(jnp.float32) * frequencies
         cosine, sine = jnp.cos(angles), jnp.sin(angles)
         normed = norm(x, w["attention_norm.weight"])
-        query = rotate((normed @ w["attention.query.weight"]).reshape(rows, heads * groups, width), cosine, sine).reshape(
-            rows, heads, groups, width
-        )
+        query = rotate((normed @ w["attention.query.weight"]).reshape(rows, heads * groups, width), cosine, sine)
+        query = query.reshape(rows * heads, groups, width)
         key = rotate((normed @ w["attention.key.weight"]).reshape(rows, heads, width), cosine, sine)
         value = (normed @ w["attention.value.weight"]).reshape(rows, heads, width)
-        keys = lax.dynamic_update_slice_in_dim(keys, key[:, :, None], t, 2)
-        values = lax.dynamic_update_slice_in_dim(values, value[:, :, None], t, 2)
-        scores = jnp.einsum("bhgw,bhtw->bhgt", query, keys) / math.sqrt(width)
+        keys = lax.dynamic_update_slice_in_dim(keys, key.reshape(rows * heads, width, 1), t, 2)
+        values = lax.dynamic_update_slice_in_dim(values, value.reshape(rows * heads, 1, width), t, 1)
+        scores = jnp.einsum("ngw,nwt->ngt", query, keys) / math.sqrt(width)
         scores = jnp.where(jnp.arange(length) <= t, scores, -jnp.inf)
-        mixed = jnp.einsum("bhgt,bhtw->bhgw", jax.nn.softmax(scores), values)
+        mixed = jnp.einsum("ngt,ntw->ngw", jax.nn.softmax(scores), values)
         x = x + mixed.reshape(rows, -1) @ w["attention.output.weight"]
         normed = norm(x, w["mlp_norm.weight"])
         return (
@@ -116,9 +116,9 @@ def make_decoder(config: Any, frequencies: np.ndarray, length: int) -> Callable[
             following = jnp.where(prompt_length > t + 1, prompt[:, t + 1], chosen)
             return tokens.at[:, t + 1].set(following), filled
 
-        empty = jnp.zeros((rows, heads, length, width))
+        empty = jnp.zeros((rows * heads, width, length)), jnp.zeros((rows * heads, length, width))
         tokens = jnp.zeros_like(prompt).at[:, 0].set(prompt[:, 0])
-        tokens, _ = lax.fori_loop(0, length - 1, position, (tokens, [(empty, empty) for _ in weights["layers"]]))
+        tokens, _ = lax.fori_loop(0, length - 1, position, (tokens, [empty for _ in weights["layers"]]))
         return tokens
 
     return jax.jit(decode)

@@ -1,0 +1,127 @@
+"""`python -m benchmarks.llm`: systems in processes of their own, the same tokens from all, and reasons where there is no figure."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.common import Results
+from benchmarks.llm.__main__ import Bench, chosen_sizes, chosen_systems, table
+from benchmarks.llm.cases import FULL, QUICK
+from benchmarks.llm.models import write_config, write_models
+from benchmarks.llm.process import Limits, Refused, Worker
+
+ROOT = Path(__file__).resolve().parent.parent
+LIMITS = Limits(120, 8)
+
+
+def bench(systems: list[str], limits: Limits = LIMITS) -> Bench:
+    options = argparse.Namespace(turns=1, out=None, only="", quick=True)
+    return Bench(Results("llm", options), QUICK, systems, [], limits)
+
+
+def test_both_forms_by_hand_choose_the_same_tokens_with_a_window_and_without(tmp_path: Path) -> None:
+    by_hand = bench(["jax-padded", "jax-tiled"])
+    sizes = replace(QUICK, rows=(2,), positions=(300,), windows=(0, 4), tokens=6)  # more than a tile
+    by_hand.sizes = sizes
+    cases = [case for case in sizes.cases() if case.kind == "decode"]
+    assert {case.window for case in cases} == {0, 4}
+    by_hand.run(tmp_path, cases)
+    for row in by_hand.results.cases:
+        assert set(row["ms_per_token"]) == {"jax-padded", "jax-tiled"} and not row["refused"], row
+        assert row["same_tokens"] == {"jax-tiled": 1.0}, row["case"]
+        assert all(0 < ms < 1e4 for ms in row["least_cpu_ms"].values())
+
+
+def test_what_is_not_installed_is_a_line_that_says_what_to_install(tmp_path: Path) -> None:
+    missing = bench(["llama.cpp"])
+    missing.run(tmp_path, [case for case in QUICK.cases() if case.kind == "decode"])
+    (row,) = missing.results.cases
+    assert "pip install llama-cpp-python" in row["refused"]["llama.cpp"]
+    assert any("pip install llama-cpp-python" in line for line in missing.results.skipped)
+    assert "not installed" in table(missing.results.cases, ["llama.cpp"])
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    yield write_models(tmp_path, "tiny", [0])[0]
+
+
+def test_memory_counts_from_the_imports_and_has_the_peak_of_loading_in_it(directory: Path) -> None:
+    worker = Worker("jax-padded", directory, "float32", 0, LIMITS)
+    worker.ask("start", prompts=[[3, 4, 5]], count=2, times=1)
+    assert len(worker.ask("advance", count=2)["tokens"][0]) == 2
+    memory = worker.ask("memory")
+    worker.stop()
+    assert 0 < memory["loading"] <= memory["peak"] < 2**30
+
+
+def test_a_system_that_fails_takes_too_long_or_needs_too_much_says_so(directory: Path, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"longer than 0.01 s"):
+        Worker("jax-padded", directory, "float32", 0, Limits(0.01, 8))
+    with pytest.raises(Refused, match=r"more than 0.001 GiB"):
+        Worker("jax-padded", directory, "float32", 0, Limits(60, 0.001))
+    with pytest.raises(Refused, match="not supported: not written for int4") as refusal:
+        Worker("jax-padded", directory, "int4", 0, LIMITS)
+    assert refusal.value.is_final
+    worker = Worker("jax-padded", directory, "float32", 0, LIMITS)
+    with pytest.raises(Refused, match="AttributeError"):  # no prompt came before
+        worker.ask("advance", count=1)
+    assert worker.alive  # and takes the next request
+    worker._process.kill()
+    with pytest.raises(Refused, match="the process ended"):
+        worker.ask("memory")
+    worker.stop()
+    empty = tmp_path / "empty"
+    write_config(empty, {"model_type": "llama"})
+    with pytest.raises(Refused, match="ModelConfigError"):
+        Worker("jax-padded", empty, "float32", 0, LIMITS)
+
+
+def test_options_choose_rows_of_the_table_and_systems() -> None:
+    names = [case.name for case in FULL.cases()]
+    assert {"decode rows=4 t=2000 window=256 float32", "first token rows=1 prompt=8000 float32", "memory rows=4 t=1000 int4"} <= {
+        *names
+    }
+    assert "decode rows=1 t=2000 int8" not in names and "decode rows=1 t=1000 int8" in names
+    chosen = argparse.Namespace(rows=(1,), positions=(100,), prompts=None, windows=(0,), dtype="int8", quick=False)
+    assert {(case.rows, case.dtype, case.window) for case in chosen_sizes(chosen).cases()} == {(1, "int8", 0)}
+    assert chosen_systems("jax,mlx") == ["tempo", "jax-padded", "jax-tiled", "mlx"]
+    with pytest.raises(SystemExit, match="the peers are jax, jax-padded"):
+        chosen_systems("torch")
+    with pytest.raises(SystemExit, match="the dtypes are float32"):
+        chosen_sizes(argparse.Namespace(**{**vars(chosen), "dtype": "float8"}))
+
+
+@pytest.mark.slow
+def test_ours_and_jax_by_hand_run_in_turn_and_choose_the_same_tokens(tmp_path: Path) -> None:
+    out = tmp_path / "llm.json"
+    command = [sys.executable, "-m", "benchmarks.llm", "--quick", "--only", "decode", "--peers", "jax-tiled", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = json.loads(out.read_text(encoding="utf-8"))
+    decode, versions = written["cases"]
+    assert all(decode["ms_per_token"][side]["median"] > 0 for side in ("tempo", "jax-tiled"))
+    assert decode["same_tokens"] == {"jax-tiled": 1.0} and not decode["refused"]
+    assert versions["systems"]["tempo"]["jax"] and versions["systems"]["jax-tiled"]["python"]
+    assert re.search(r"tempo +JAX, tiled", done.stdout)
+
+
+@pytest.mark.slow
+def test_the_gpu_benchmark_runs_end_to_end_on_a_cpu(tmp_path: Path) -> None:
+    out = tmp_path / "gpu.json"
+    command = [sys.executable, "-m", "benchmarks.llm.gpu", "--tiny", "--case", "window1024", "--through", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = json.loads(out.read_text(encoding="utf-8"))["cases"]
+    assert not row["refused"] and row["times_as_fast"] > 0
+    assert all(side["ms"] > 0 for side in row["sides"].values())
+    assert max(map(int, row["sides"]["tempo"]["ms_at"])) > row["positions"] * 3 / 4
