@@ -88,11 +88,12 @@ class _Proof:
 
 
 def _nonnegative_polynomial(expression: Expr) -> bool:
-    for atom in expression.atoms:  # n//d * c and n%d are at most n, for c <= d and n >= 0: t - t//2 is not negative
+    for atom in expression.atoms:  # n//d * c and n%d are at most n, for c <= d and n >= 0, or c == d: t - t//2 is not negative
         if isinstance(atom, (FloorDivide, Modulo)) and atom.denominator.is_constant:
             coefficient = expression.coefficient(atom)
             most = atom.denominator.constant if isinstance(atom, FloorDivide) else 1
-            if -most <= coefficient < 0 and provably_nonnegative(atom.numerator):
+            is_whole = isinstance(atom, FloorDivide) and 0 < most == -coefficient
+            if is_whole or (-most <= coefficient < 0 and provably_nonnegative(atom.numerator)):
                 rest = expression - Expr.of_atom(atom) * coefficient
                 if atom not in rest.atoms and _nonnegative_polynomial(rest - atom.numerator):
                     return True

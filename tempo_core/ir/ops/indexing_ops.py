@@ -29,12 +29,14 @@ class Gather(Op):
     """`x[..., index, ...]` along `axis`, for (x, int32 index): the index's dimensions stand where `axis` stood.
 
     The first `batch` dimensions of both operands are shared (`axis >= batch`). A scalar index removes the axis.
-    Indices outside the axis are clamped to its ends; an axis without elements gives zeros.
+    Indices outside the axis are clamped to its ends; an axis without elements gives zeros. With a `length`, elements from there on are
+    padding: wherever an index reaches it, the result is masked, so that anything may stand there (`runtime/lower/padding.py`).
     """
 
     work = Work(each_result, _indexed)
     axis: int
     batch: int = 0
+    length: Expr | None = None
 
     def infer(self, inputs: Types) -> Types:
         x, index = inputs

@@ -36,6 +36,7 @@ class Batch:
     results: Sequence[TensorType]
     step: Symbol
     build: Builder
+    innermost: bool = False  # where elements are gathered one by one, those of all points for one position lie together
 
     @property
     def size(self) -> Expr:
@@ -64,9 +65,10 @@ def batched(
     results: Sequence[TensorType],
     step: Symbol,
     build: Builder,
+    innermost: bool = False,
 ) -> Edge | None:
     """The edge of the vectorized op's result. None where the op may have several outputs: the rule has then replaced the node itself."""
-    batch = Batch(op, operands, types, results, step, build)
+    batch = Batch(op, operands, types, results, step, build, innermost)
     if not any(has for _, has in operands) and step not in op.symbols and not isinstance(op, ops.Udf):
         # Nothing varies with the step, but the domain has it: compute the value once, and repeat it.
         value = build.add(op, *(edge for edge, _ in operands))
@@ -148,7 +150,11 @@ def _gather(batch: Batch) -> Edge:
         return _all_wide(batch)
     if x_has:
         return batch.build.add(ops.Gather(op.axis + 1), x, index)
-    return batch.front(batch.build.add(ops.Gather(op.axis), x, index), op.axis)
+    rank = batch.types[1].rank
+    if batch.innermost and batch.types[0].rank == 1 and rank:
+        last = batch.build.permuted(index, (*range(1, rank + 1), 0))
+        return batch.front(batch.build.add(op, x, last), rank)
+    return batch.front(batch.build.add(op, x, index), op.axis)
 
 
 def _scatter(batch: Batch) -> Edge:
@@ -207,15 +213,15 @@ RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {  # of ops that need more t
 }  # fmt: skip
 
 
-def grid(start: Expr, length: Expr, stride: int, step: Symbol, build: Builder) -> Edge:
-    """The `length` numbers `start, start + stride, ...` at all points of a step. The points are the leading dimension."""
-    shape = (step.bound_expr, length)
+def grid(start: Expr, length: Expr, stride: int, step: Symbol, build: Builder, axis: int = 0) -> Edge:
+    """The `length` numbers `start, start + stride, ...` at all points of a step. The points are the dimension `axis`."""
+    shape = (length, step.bound_expr) if axis else (step.bound_expr, length)
     starts = evaluated(start, step, build)
     along = build.add(ops.Iota(length))
     if stride != 1:
         along = build.add(ops.Binary("mul"), along, build.add(ops.Broadcast((length,), ()), literal(build, "int32", stride)))
     return build.add(
-        ops.Binary("add"), build.add(ops.Broadcast(shape, (0,)), starts), build.add(ops.Broadcast(shape, (1,)), along)
+        ops.Binary("add"), build.add(ops.Broadcast(shape, (axis,)), starts), build.add(ops.Broadcast(shape, (1 - axis,)), along)
     )
 
 

@@ -43,20 +43,31 @@ def in_boxes(graph: Graph, step: Symbol, nodes: Set[int], beside: tuple[Symbol, 
     try:
         if not prices.pays_to_fill_boxes([(_work(graph, graph[n]), *_sizes(graph[n].domain, step)) for n in nodes]):
             return None
-        graph = graph.copy()
-        for node in [graph[n] for n in nodes]:
-            if is_mixed(node.domain.condition, step):
-                condition = node.domain.condition & shadow(node.domain, step)
-                graph.put(replace(node, domain=Domain(node.domain.steps, condition)))
-        for node in [graph[n] for n in nodes if isinstance(graph[n].op, ops.Merge)]:
-            pairs = zip(node.inputs, operand_domains(node, node.domain), strict=True)
-            node = graph.put(replace(node, inputs=tuple(_within(graph, node, edge, points, step) for edge, points in pairs)))
-            if exact and is_mixed(node.domain.condition, step):
-                return None
-            if is_selected(node, step) and regions(node, step, beside) is None:
-                return None
+        boxes = with_shadows(graph, step, nodes, graph.nodes.keys())
     except NonAffineError:
         return None
+    for node in [boxes[n] for n in nodes if isinstance(boxes[n].op, ops.Merge)]:
+        if exact and is_mixed(node.domain.condition, step):
+            return None
+        if is_selected(node, step) and regions(node, step, beside) is None:
+            return None
+    return boxes
+
+
+def with_shadows(graph: Graph, step: Symbol, nodes: Set[int], sources: Set[int]) -> Graph:
+    """The graph, in which `nodes` keep the shadows of their conditions when they lose a step, and so do branches that read `sources`.
+
+    Raises NonAffineError if shadows are not known.
+    """
+    graph = graph.copy()
+    for node in [graph[n] for n in nodes]:
+        if is_mixed(node.domain.condition, step):
+            condition = node.domain.condition & shadow(node.domain, step)
+            graph.put(replace(node, domain=Domain(node.domain.steps, condition)))
+    for node in [graph[n] for n in nodes if isinstance(graph[n].op, ops.Merge)]:
+        pairs = zip(node.inputs, operand_domains(node, node.domain), strict=True)
+        within = (_within(graph, node, e, points, step) if e.source in sources else e for e, points in pairs)
+        graph.put(replace(node, inputs=tuple(within)))
     return graph
 
 

@@ -15,15 +15,19 @@ from tempo_core.ir.builder import Builder
 from tempo_core.ir.dependence import fixed_point, forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import condition_without
+from tempo_core.passes.batch.lines import Line, is_along_line
 from tempo_core.passes.clean.narrow import at_points
 from tempo_core.symbolic.condition import TRUE, Bool, conjunction, equal
-from tempo_core.symbolic.domain import Domain, Index, Point, full_range, identity, index_steps, step_order
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, identity, index_steps, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.groups import Groups
+from tempo_core.symbolic.isl.relation import shadow
 
 
 class Skew:
     """Rewrites `nodes` of a graph, which run over the row and the column, and all that reads them. `number` is the step that counts diagonals.
+
+    `added` are the nodes over diagonals and rows that reads of ranges need.
 
     `sign` is 1 if rows count from the first one, -1 if from the last one.
     """
@@ -35,24 +39,38 @@ class Skew:
         self.graph = graph.with_step(self.number, count, graph.order.index(row))
         self.in_rows = {column: self.number.expr - self._before(row.expr)}
         self.margins: dict[int, tuple[int, int]] = {}  # of a node: how many diagonals it lacks at the start and at the end
+        self.domains: dict[int, Domain] = {}
+        # Tables with limits, and those that read ranges, keep to the diagonals on which they have points.
+        limits = [(graph[n].op, graph[n].domain.condition) for n in nodes]
+        self.has_limits = any(
+            {row, column} <= part.steps or (isinstance(op, ops.Merge) and not part.steps.isdisjoint((row, column)))
+            for op, condition in limits
+            for part in condition.parts
+        )
+        self.lines = {
+            (n, e) for n in nodes for e in graph[n].inputs if e.source in nodes and is_along_line(graph, e, row, column)
+        }
         self.tables: dict[tuple[int, int], int] = {}  # for an output of a node, the node with its values over rows and columns
 
     def run(self) -> Graph:
+        """The rewritten graph. Raises NonAffineError if it is not known which diagonals a read of a range needs."""
         for node in map(self.old.__getitem__, forward_order(self.old)):
             if node.id in self.nodes:
                 reads = [] if isinstance(node.op, ops.Merge) else [self._margins_of_read(edge) for edge in node.inputs]
                 self.margins[node.id] = max((low for low, _ in reads), default=0), max((high for _, high in reads), default=0)
+                self.domains[node.id] = self._domain(node)
         for node in self.old:
             if node.id in self.nodes:
                 self._skew(node)
             elif any(edge.source in self.nodes for edge in node.inputs):
                 edges = (self._from_outside(edge) if edge.source in self.nodes else edge for edge in node.inputs)
                 self.graph.put(node.reading(tuple(edges)))
+        self.added = {n.id for n in self.graph if n.id not in self.old.nodes and {self.number, self.row} <= {*n.domain.steps}}
         return self.graph
 
     def _margins_of_read(self, edge: Edge) -> tuple[int, int]:
         """The first and the last diagonals, on which a read would leave those of its source: the reader has no point there."""
-        if edge.source not in self.nodes:
+        if edge.source not in self.nodes or distances(self.old, edge, self.row, self.column) is None:
             return 0, 0
         (low, high), diagonals = self.margins[edge.source], self._distance(edge)
         return max(low - diagonals, 0), max(high + diagonals, 0)
@@ -66,15 +84,35 @@ class Skew:
         return row if self.sign > 0 else self.row.bound_expr - 1 - row
 
     def _skew(self, node: Node) -> None:
-        inputs, column = [], self.in_rows[self.column]
+        inputs = []
         for edge in node.inputs:
             within = self._within(self._margins_of_read(edge)) if isinstance(node.op, ops.Merge) else TRUE
-            if edge.source in self.nodes:
+            if (node.id, edge) in self.lines:
+                edge = self._line(node, edge)
+            elif edge.source in self.nodes:
                 edge = self._skewed(edge, {self.number: Point(self.number.expr + self._distance(edge))})
             inputs.append(replace(edge, condition=edge.condition & within))
-        condition = node.domain.condition.substitute(self.in_rows) & self._within(self.margins[node.id])
-        domain = Domain(self._steps(node), condition & (column >= 0) & (column < self.column.bound_expr))
-        self.graph.put(replace(at_points(node.reading(tuple(inputs)), self.in_rows), domain=domain))
+        self.graph.put(replace(at_points(node.reading(tuple(inputs)), self.in_rows), domain=self.domains[node.id]))
+
+    def _domain(self, node: Node) -> Domain:
+        """The points of a node. If ranges are read, a node without rows keeps to the diagonals on which some row has a point."""
+        condition, column = node.domain.condition.substitute(self.in_rows), self.in_rows[self.column]
+        condition = condition & self._within(self.margins[node.id]) & (column >= 0) & (column < self.column.bound_expr)
+        domain = Domain(self._steps(node), condition)
+        return replace(domain, condition=condition & shadow(domain, self.row)) if self.lines else domain
+
+    def _line(self, node: Node, edge: Edge) -> Edge:
+        """A read of a range along a row or a column."""
+        by_step, source = edge.by_step(self.old[edge.source].domain), self.domains[edge.source]
+        row, column = (by_step[step].substitute(self.in_rows) for step in (self.row, self.column))
+        if isinstance(row, Range) and isinstance(column, Point):
+            first, stride = self._before(row.start) + column.expr, row.stride
+            line = Line(self.number, self.row, first, self.sign * stride, row.start, stride, row)
+        else:
+            assert isinstance(row, Point) and isinstance(column, Range)
+            first = self._before(row.expr) + column.start
+            line = Line(self.number, self.row, first, column.stride, row.expr, 0, column)
+        return line.elements(lambda at: self._skewed(edge, at), source, Builder(self.graph, node, self.domains[node.id]))
 
     def _within(self, margins: tuple[int, int]) -> Bool:
         (low, high), number, last = margins, self.number.expr, self.row.bound_expr + self.column.bound_expr - 2

@@ -28,12 +28,20 @@ class Vectorizer:
     """Rewrites some nodes of a graph, which lose a step, and every edge that touches them.
 
     Conditions may mention the step and one of `beside`: such parts of a node's own condition are dropped, those of branches are masks.
+    `innermost` values lie so that the elements of all points for one position of a range follow each other: XLA adds vectors of points.
     """
 
     def __init__(
-        self, graph: Graph, step: Symbol, nodes: set[int], masked: tuple[str, ...] = (), beside: tuple[Symbol, ...] = ()
+        self,
+        graph: Graph,
+        step: Symbol,
+        nodes: set[int],
+        masked: tuple[str, ...] = (),
+        beside: tuple[Symbol, ...] = (),
+        innermost: bool = False,
     ):
         self.graph, self.step, self.nodes, self.masked, self.beside = graph, step, nodes, masked, beside
+        self.innermost = innermost
         self.size = step.bound_expr
         self.old = graph.copy()  # rewriting edges needs the original types and domains
 
@@ -108,7 +116,7 @@ class Vectorizer:
         else:
             operands = [self._leading(edge, build) for edge in node.inputs]
             types = self.old.input_types(node)
-            value = batched(node.op, operands, types, node.outputs, self.step, build)
+            value = batched(node.op, operands, types, node.outputs, self.step, build, self.innermost)
         if value is None:  # rewritten in place
             return
         if value.source < self.old.next_id:  # a selection with one branch is that branch, which may not be rewritten yet
@@ -164,16 +172,21 @@ class Vectorizer:
         """
         if isinstance(index, Point):
             steps = self._vector(index.expr, build)
-        else:
-            steps = grid(index.start, index.length, index.stride, self.step, build)
+            if leading:
+                return build.add(ops.Gather(axis + 1, batch=1), value, steps)
+            return self._moved(build.add(ops.Gather(axis), value, steps), axis, 0, build)
+        last = self.innermost and not leading and build.type(value).rank == 1
+        steps = grid(index.start, index.length, index.stride, self.step, build, axis=int(last))
         if leading:
             elements = build.add(ops.Gather(axis + 1, batch=1), value, steps)
         else:
-            elements = self._moved(build.add(ops.Gather(axis), value, steps), axis, 0, build)
-        if isinstance(index, Point) or index.size is None:
-            return elements
-        stops = build.add(ops.Broadcast((self.size, index.length), (0,)), evaluated(index.stop, self.step, build))
-        return zeros_outside(build, elements, build.add(ops.Compare("lt"), steps, stops), (0, axis + 1))
+            elements = build.add(ops.Gather(axis), value, steps)
+            elements = elements if last else self._moved(elements, axis, 0, build)
+        if index.size is not None:
+            stops = build.add(ops.Broadcast(build.type(steps).shape, (int(last),)), evaluated(index.stop, self.step, build))
+            is_before = build.add(ops.Compare("lt"), steps, stops)
+            elements = zeros_outside(build, elements, is_before, (0, 1) if last else (0, axis + 1))
+        return self._moved(elements, 1, 0, build) if last else elements
 
     def _merged(self, node: Node, build: Builder) -> Edge | None:
         """A vectorized `Merge`: None if it is still a `Merge`, of wider values; else the edge of an elementwise selection.

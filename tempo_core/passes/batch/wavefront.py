@@ -6,19 +6,26 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import ClassVar
 
+from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
 from tempo_core.ir.axes import ELEMENTWISE
 from tempo_core.ir.dependence import cycles, direction_of, feeding, forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
-from tempo_core.passes.base import Pass
+from tempo_core.passes.base import Pass, operand_domains
+from tempo_core.passes.batch.boxes import with_shadows
 from tempo_core.passes.batch.diagonals import Skew, distances, over_both_steps, with_carriers
 from tempo_core.passes.batch.leading import Vectorizer
+from tempo_core.passes.batch.lines import is_along_line
 from tempo_core.passes.batch.vectorize import legal_nodes
 from tempo_core.prices import is_worth_a_wavefront
-from tempo_core.symbolic.domain import Point, index_steps
+from tempo_core.symbolic.condition import Comparison, conjunction
+from tempo_core.symbolic.domain import Point, Range, index_steps
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.groups import Groups
+
+# Operands of a table that are computed by diagonals: each element needs few others.
+_COPIED = (*ELEMENTWISE, ops.Merge, ops.Constant, ops.Eval, ops.Iota, ops.Broadcast, ops.Slice, ops.Reshape, ops.Permute)
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,8 @@ class Wavefront(Pass):
 
     Before: shapes are static. A table is a cycle of dependences that read both `[i - 1, j]` and `[i, j - 1]` (or both `[i + 1, j]`
     and `[i, j + 1]`): a loop over either step leaves a cycle along the other. The intervals from i to j read `[i + 1, j]` and
-    `[i, j - 1]`: their diagonals have the same j - i. After: the table's nodes run over a new step, the
+    `[i, j - 1]`: their diagonals have the same j - i. Ranges of a row and a column, `[i, i:j]` and `[i + 1:j + 1, j]`, do as such points
+    (`passes/batch/lines.py`). After: the table's nodes run over a new step, the
     number of the diagonal, and their values have a leading dimension for the points of a diagonal (`passes/batch/diagonals.py`).
     Tables that read each other, such as a recurrence and its gradient, share their diagonals. Elementwise operands of a table, such as
     `(x[i] - y[j])**2`, are computed by diagonals too. `but` names steps that stay loops. The vectors lie along the step with fewer points
@@ -62,26 +70,43 @@ def _by_diagonals(graph: Graph, row: Symbol, column: Symbol, sign: int) -> Graph
     `sign` is 1 for diagonals with the same sum of both steps, -1 for those with the same difference.
     """
     nodes, cycles = _tables(graph, row, column, sign)
-    if not nodes or not is_worth_a_wavefront([graph[n] for n in nodes], _factors(graph, row, column, nodes)):
+    reads = [edge for n in nodes for edge in graph[n].inputs if edge.source in nodes]
+    has_ranges = any(is_along_line(graph, edge, row, column) for edge in reads)
+    if not nodes or not is_worth_a_wavefront([graph[n] for n in nodes], _factors(graph, row, column, nodes), has_ranges):
         return None
     tables = over_both_steps(graph, nodes, row, column)
-    reads = [edge for n in nodes for edge in tables[n].inputs if edge.source in nodes] if tables is not None else []
-    if tables is None or any(distances(tables, edge, row, column) is None for edge in reads):
+    if tables is None or not all(_is_known(tables, tables[n], nodes, row, column) for n in nodes):
         return None
     tables, nodes = with_carriers(*_with_operands(tables, nodes, row, column), cycles, row, column, sign)
-    skew = Skew(tables, nodes, row, column, sign)
-    skewed = skew.run()
+    tables = _where_read(tables, nodes)
+    try:
+        skew = Skew(tables, nodes, row, column, sign)
+        skewed, nodes = skew.run(), nodes | skew.added
+        skewed = with_shadows(skewed, row, nodes, nodes) if skew.lines or skew.has_limits else skewed
+    except NonAffineError:
+        return None
     if not nodes <= legal_nodes(skewed, row, beside=(skew.number,)):
         return None
-    return Vectorizer(skewed, row, nodes, beside=(skew.number,)).run()
+    return Vectorizer(skewed, row, nodes, beside=(skew.number,), innermost=bool(skew.lines)).run()
+
+
+def _is_known(graph: Graph, reader: Node, nodes: set[int], row: Symbol, column: Symbol) -> bool:
+    """Whether a node reads others of its table at known distances, or ranges of a row or a column."""
+    return all(
+        distances(graph, edge, row, column) is not None
+        or (is_along_line(graph, edge, row, column) and not isinstance(reader.op, ops.Merge))
+        for edge in reader.inputs
+        if edge.source in nodes
+    )
 
 
 def _may_have_tables(graph: Graph, row: Symbol, column: Symbol) -> bool:
     """Whether some read between nodes over both steps moves along the row, and some read along the column: a quick test."""
     over_both = {node.id: node for node in graph if row in node.domain and column in node.domain}
     edges = [edge for node in over_both.values() for edge in node.inputs if edge.source in over_both]
-    reads = [(step, at) for edge in edges for step, at in edge.points(graph[edge.source].domain).items()]
-    return {row, column} <= {step for step, at in reads if at != step.expr and at.steps == {step}}
+    reads = [(step, at) for edge in edges for step, at in edge.by_step(graph[edge.source].domain).items()]
+    points = {step for step, at in reads if isinstance(at, Point) and at.expr != step.expr and at.steps == {step}}
+    return {row, column} <= points | {step for step, at in reads if isinstance(at, Range) and step in at.steps}
 
 
 def _tables(graph: Graph, row: Symbol, column: Symbol, sign: int) -> tuple[set[int], Groups[int]]:
@@ -103,7 +128,7 @@ def _tables(graph: Graph, row: Symbol, column: Symbol, sign: int) -> tuple[set[i
         ):
             along_both.add(first)
     tables = {n for n in on_cycles if joined.of(n) in {joined.of(member) for member in along_both}}
-    fitting = tables | {node.id for node in graph if node.id not in on_cycles and _fits(node, row, column)}
+    fitting = tables | {node.id for node in graph if node.id not in on_cycles and _fits(graph, node, row, column)}
     order = [graph[n] for n in forward_order(graph) if n in fitting]
     after, before = set(tables), set(tables)
     for node in order:
@@ -113,11 +138,13 @@ def _tables(graph: Graph, row: Symbol, column: Symbol, sign: int) -> tuple[set[i
     return fitting & after & before, joined
 
 
-def _fits(node: Node, row: Symbol, column: Symbol) -> bool:
-    """Whether a node on no cycle may run by diagonals: it reads everything at points."""
+def _fits(graph: Graph, node: Node, row: Symbol, column: Symbol) -> bool:
+    """Whether a node on no cycle may run by diagonals: it reads everything at points, or along rows and columns."""
     if row not in node.domain or column not in node.domain or isinstance(node.op, (ops.Merge, ops.Udf, ops.Output, ops.Sink)):
         return False
-    return all(isinstance(index, Point) for edge in node.inputs for index in edge.index)
+    return all(
+        all(isinstance(index, Point) for index in edge.index) or is_along_line(graph, edge, row, column) for edge in node.inputs
+    )
 
 
 def _factors(graph: Graph, row: Symbol, column: Symbol, nodes: set[int]) -> list[TensorType]:
@@ -141,16 +168,29 @@ def _with_operands(graph: Graph, nodes: set[int], row: Symbol, column: Symbol) -
 
     def is_gathered(edge: Edge) -> bool:
         is_near = edge.source in {*nodes, *copies.values()} and distances(graph, edge, row, column) is not None
-        return {row, column} <= index_steps(edge.index) and not is_near
+        is_over_both = {row, column} <= {*graph[edge.source].domain.steps} or all(isinstance(i, Point) for i in edge.index)
+        return {row, column} <= index_steps(edge.index) and is_over_both and not is_near
 
     for node in (graph[n] for n in forward_order(graph) if n in before - nodes):
         copy = replace(copied(node), id=graph.next_id, name="")
-        if (
-            isinstance(node.op, (*ELEMENTWISE, ops.Merge))
-            and {row, column} <= set(node.domain.steps)
-            and not any(map(is_gathered, copy.inputs))
-        ):
+        if isinstance(node.op, _COPIED) and {row, column} <= set(node.domain.steps) and not any(map(is_gathered, copy.inputs)):
             copies[node.id] = graph.put(copy).id
     for n in nodes:
         graph.put(copied(graph[n]))
     return graph, nodes | set(copies.values())
+
+
+def _where_read(graph: Graph, nodes: set[int]) -> Graph:
+    """The graph, in which nodes that only one branch of their table reads, or one node, at their own points, run where it does."""
+    graph, users = graph.copy(), graph.users()
+    for node in (graph[n] for n in reversed(forward_order(graph)) if n in nodes):  # readers first
+        reads = [(graph[reader.id], slot) for reader, slot in users[node.id]]
+        if isinstance(node.op, ops.Merge) or not all(
+            reader.id in nodes and reader.inputs[slot].is_own_point(node.domain) for reader, slot in reads
+        ):
+            continue
+        conditions = {operand_domains(reader, reader.domain)[slot].condition for reader, slot in reads}
+        if len(conditions) == 1:
+            parts = [part for part in conditions.pop().parts if isinstance(part, Comparison)]
+            graph.put(replace(node, domain=replace(node.domain, condition=conjunction(node.domain.condition, *parts))))
+    return graph

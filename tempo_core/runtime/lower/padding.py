@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tempo_core.ir.axes import Shape, sources
 from tempo_core.ir.graph import Node
-from tempo_core.ir.ops import Dataflow, Op, Where
+from tempo_core.ir.ops import Dataflow, Gather, Op, Reshape, Where
 from tempo_core.symbolic.expr import Expr
 
 
@@ -38,6 +38,12 @@ def _padded_result(op: Op, operands: Sequence[frozenset[int]], shapes: Sequence[
     """
     if isinstance(op, Where) and op.length == length and not operands[0] and not operands[2]:
         return operands[1] - {op.axis}
+    if isinstance(op, Gather) and op.length is not None and operands[0] == {op.axis} and not operands[1]:
+        return frozenset()
+    if isinstance(op, Reshape) and operands[0] == {0}:
+        (_, *before), (_, *after) = shapes
+        if before[len(before) - len(after) :] == after:  # the first dimensions as one: the padding still comes last
+            return operands[0]
     padded = {(slot, axis) for slot, axes in enumerate(operands) for axis in axes}
     places = [(k, set(enumerate(source))) for k, source in enumerate(sources(op, shapes[:-1], shapes[-1])) if source is not None]
     stays = set().union(*(of for _, of in places))

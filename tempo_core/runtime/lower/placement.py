@@ -228,7 +228,8 @@ class Placement:
             return lax.slice_in_dim(value, start, start + (size - 1) * index.stride + 1, index.stride, axis)
         if whole and index.stride == 1 and starts_inside and (index.size is None or _is_aligned(index.start, size, slots)):
             return lax.dynamic_slice_in_dim(value, start, size, axis, allow_negative_indices=False)
-        if not whole and lasting is None and index.stride == 1 and _is_aligned(index.start, size, slots):
+        goes_around = not _is_aligned(index.start, size, slots) and not (is_static(start) and start % slots + size <= slots)
+        if not whole and lasting is None and index.stride == 1 and not goes_around:
             return value if size == slots else lax.dynamic_slice_in_dim(value, start % slots, size, axis)
         positions = start + jnp.arange(size, dtype=jnp.int32) * index.stride
         positions = jnp.clip(positions, 0, slots - 1) if whole else storage.slot(k, positions, _choose)

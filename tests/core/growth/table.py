@@ -456,6 +456,22 @@ def grid(gradient: bool) -> Program:
     return program
 
 
+def splits(gradient: bool) -> Program:
+    """d[i, j] of all d[i, k] and d[k + 1, j]: chains of products, parsing."""
+
+    def program() -> tuple[tp.Context, dict[Any, int], list[tp.Tensor]]:
+        context = tp.Context("i", "j")
+        with context as ((i, I), (j, J)):
+            x = tp.input("x", domain=(i,))
+            d = tp.recurrence((), domain=(i, j), name="d")
+            d[i, j, (i >= j) | (j >= I)] = x
+            d[i, j] = (d[i, i:j] * d[i + 1 : j + 1, j]).sum(0)
+            last = d[0, J - 1]
+            return context, {I: 12, J: 12}, list(tp.grad(last, [x])) if gradient else [last]
+
+    return program
+
+
 def updates(gradient_of_all: bool) -> Program:
     """Parameters that learn: w[i + 1] = w[i] - the gradient of a loss over t, and with the gradient through all updates."""
 
@@ -499,6 +515,8 @@ def of_recurrences() -> Iterator[Row]:
     # I + J diagonals, of I places each: the vectors lie along the step with fewer points, here I.
     yield Row("grid, forward", grid(False), "I*J + I**2", executions="I + J")
     yield Row("grid, gradient", grid(True), "I*J + I**2", executions="I + J")
+    yield Row("splits of intervals, forward", splits(False), "I**2*J + I**3", memory="I*J + I**2", executions="I + J")
+    yield Row("splits of intervals, gradient", splits(True), "I**2*J + I**3", executions="I + J")
     yield Row("updates, forward", updates(False), "I*N*T", memory="N*T", executions="I")
     yield Row("updates, gradient", updates(True), "I*N*T", memory="N*T + I*T + I*N", executions="I")
 

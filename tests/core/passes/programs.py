@@ -230,6 +230,60 @@ def table_from_a_corner(i, I, t, T):
 
 
 @program("wavefront")
+def table_of_rows_and_columns(i, I, t, T):
+    """From i to t: each reads all that begin with it and end earlier, and all that begin later and end with it, and an input between."""
+    x, y = fed(domain=(i,)), fed(2, domain=(t,), name="y")
+    d = tp.recurrence((2,), domain=(i, t), name="d")
+    d[i, t, (i >= t) | (t >= I)] = x * y
+    d[i, t] = tp.tanh((d[i, i:t] * d[i + 1 : t + 1, t] + y[i:t] * x).mean(0)) + y
+    outputs = [d, d[0, T - 1], d[i, 0 : t + 1].sum(0)]
+    return [*outputs, *tp.grad((d * d)[0:I, 0:T].sum((0, 1, 2)), [x, y])]
+
+
+@program("wavefront")
+def table_of_splits(i, I, t, T):
+    """The best place of a split, and the gradient of its cost."""
+    x, y = fed(domain=(i,)), fed(domain=(t,), name="y")
+    d = tp.recurrence((), domain=(i, t), name="d")
+    d[i, t, (i >= t) | (t >= I)] = 0.0
+    d[i, t] = (d[i, i:t] + d[i + 1 : t + 1, t] + x * y * y[i:t]).min(0)
+    return [d, *tp.grad(d[0, T - 1], [x, y])]
+
+
+@program("wavefront")
+def table_of_whole_rows_and_columns(i, I, t, T):
+    """Each reads the row before it, and the column: elements of a row lie on diagonals that differ from row to row."""
+    x = fed(domain=(i, t))
+    d = tp.recurrence((), domain=(i, t), name="d")
+    d[i, 0] = x[i, 0]
+    d[0, t] = x[0, t]
+    d[i, t] = tp.tanh((d[i, 0:t] * x[i, 0:t]).max(0) - (d[0:i, t] * x).min(0) * 0.5)
+    return [d, d[I - 1, T - 1]]
+
+
+@program("wavefront")
+def table_of_parts_of_rows(i, I, t, T):
+    """Parts of rows and columns: every second element, and a few at the end, with all later rows."""
+    x = fed(domain=(i, t))
+    d = tp.recurrence((), domain=(i, t), name="d")
+    d[i, t, (i >= t) | (t >= I)] = x
+    near, far = d[i, tp.max(i, t - 3) : t], d[i + 1 : t + 1 : 2, t]
+    d[i, t] = tp.tanh((near * x).max(0) - (far * x).min(0) * 0.5 + (d[i, i:t:2] * x).max(0) - d[i + 1 : I, t].max(0) * x)
+    return [d, d[0, T - 1]]
+
+
+@program("wavefront")
+def table_with_limits(i, I, t, T):
+    """Sums of rows and columns, with gradients of the gradient: their recurrences begin at other points than the first."""
+    x = fed(domain=(i, t))
+    d = tp.recurrence((), domain=(i, t), name="d")
+    d[i, t, (i + 1 >= t) | (t >= I)] = x * 0.5
+    d[i, t] = tp.sin(d[i, i:t:2].sum(0) * 0.4 - d[i + 1 : I, t].sum(0) * 0.3)
+    (gradient,) = tp.grad(d[0, T - 1], [x])
+    return [d, gradient, *tp.grad((gradient**2)[0:I, 0:T].sum((0, 1)), [x])]
+
+
+@program("wavefront")
 def no_table(i, I, t, T):
     """The read one row up and one column ahead lies on the same diagonal."""
     cost = fed(domain=(i, t))

@@ -13,12 +13,16 @@ import tempo_core as tp
 from tempo_core.compiler import with_outputs
 from tempo_core.ir.dependence import loop_nest
 from tempo_core.ir.graph import Graph
-from tempo_core.ir.ops import Merge
+from tempo_core.ir.ops import Input, Merge
 from tempo_core.passes.batch.wavefront import Wavefront
 from tempo_core.passes.shapes.pad import Pad
+from tempo_core.runtime.lower.padding import matters
+from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Symbol
+from tests import reference
 from tests.core.passes.programs import PROGRAMS, softmin, table
 from tests.core.passes.support import Golden, check
+from tests.core.running import assert_all_same
 
 TABLE = """
 steps i<I t<T
@@ -85,6 +89,53 @@ def test_which_programs_run_by_diagonals(name: str) -> None:
     context, tensors = PROGRAMS[name].build()
     graph = Wavefront().apply(Pad().apply(with_outputs(context, tensors)))
     assert ("diagonal" in [step.name for step in graph.order]) == (not name.startswith("no_table"))
+
+
+@pytest.mark.parametrize(
+    "name", ["table_of_rows_and_columns", "table_of_splits", "table_of_whole_rows_and_columns", "table_of_parts_of_rows"]
+)
+def test_ranges_for_bounds_of_all_orders(name: str) -> None:
+    """On some diagonals no interval ends inside of the rows: nothing reads a range there, which would be longer than any that is read."""
+    context, outputs = PROGRAMS[name].build()
+    rows, columns = context.graph.order
+    for I, T in [(1, 1), (2, 1), (1, 4), (2, 6), (6, 2), (3, 4), (5, 5)]:
+        bounds = {rows.bound_symbol: I, columns.bound_symbol: T}
+        assert_right(context, bounds, outputs, [tp.Config(backend="numpy"), tp.Config(executor="interpreted", backend="numpy")])
+
+
+@pytest.mark.parametrize("sizes", [(2, 1), (1, 1), (4, 4), (3, 5)])
+def test_a_table_with_limits_keeps_to_the_diagonals_of_its_points(sizes: tuple[int, int]) -> None:
+    """A recurrence that begins after the first diagonal has no branch there, and nothing reads it there."""
+    context, outputs = PROGRAMS["table_with_limits"].build()
+    bounds = dict(zip((step.bound_symbol for step in context.graph.order), sizes, strict=True))
+    assert_right(context, bounds, outputs, [tp.Config(executor="interpreted", backend="numpy"), tp.Config(backend="numpy")])
+
+
+def assert_right(context: tp.Context, bounds: Any, outputs: list[tp.Tensor], configs: list[tp.Config]) -> None:
+    random = np.random.default_rng(3)
+    fed = {
+        node.op.name: random.normal(size=[int(size.evaluate(bounds)) for size in node.op.shape]).astype("float32")
+        for node in with_outputs(context, outputs)
+        if isinstance(node.op, Input)
+    }
+    expected = reference.evaluate(context, outputs, bounds, fed)
+    for config in configs:
+        assert_all_same(context.run(bounds, outputs, fed, config=config), expected, 1e-4)
+
+
+def test_diagonals_that_a_column_reads_are_neither_copied_nor_masked() -> None:
+    """Elements past the last diagonal are masked once they are gathered: zeros in their places would be written for each diagonal."""
+    context, outputs = PROGRAMS["table_of_splits"].build()
+    rows, columns = context.graph.order
+    program = context.compile({rows.bound_symbol: 8, columns.bound_symbol: 8}, outputs[:1])
+    padded = [
+        matters(node, position, 0, index.true_length)
+        for node in program.graph
+        for position, edge in enumerate(node.inputs)
+        for index in edge.index
+        if isinstance(index, Range) and index.size is not None
+    ]
+    assert padded and not any(padded)
 
 
 @pytest.mark.parametrize("sizes", [(3, 4, 5), (1, 3, 3), (3, 1, 4), (2, 4, 1), (4, 2, 2), (2, 6, 3)])
