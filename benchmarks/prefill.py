@@ -77,17 +77,17 @@ def traced(config: Any) -> tuple[Any, tuple[Any, ...], Any]:
     """The decoding program of a model: its context, its bounds (rows, prompt, positions, layers), and the tokens."""
     import tempo_core as tp
     from tempo_llm.attention import Attention
-    from tempo_llm.blocks import Time
     from tempo_llm.llama import FLOAT32, Llama
     from tempo_llm.stacks import stacks_of
+    from tempo_llm.times import Points
 
     context = tp.Context("b", "p", "t", "l")
     with context as ((b, B), (p, P), (t, T), (layer, L)):
         prompt = tp.input("prompt", (), "int32", domain=(b, p))
-        model = Llama(config, stacks_of(config, Attention()), [layer], Time(t, T), FLOAT32)
+        model = Llama(config, stacks_of(config, Attention()), [layer], FLOAT32)
         token = tp.recurrence((), "int32", domain=(b, t), name="token")
         token[b, t < P] = prompt[b, t]
-        token[b, t] = model.logits(model.after(token, (b, t))).argmax(-1).astype("int32")[b, t - 1]
+        token[b, t] = model.logits(model.after(token, (b, t), Points(t, T))).argmax(-1).astype("int32")[b, t - 1]
     return context, (B, P, T, L), token
 
 

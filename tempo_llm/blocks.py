@@ -9,9 +9,9 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core import Expr, Tensor
-from tempo_core.typing import Value
 from tempo_llm.config import LlamaConfig
 from tempo_llm.layer import Delta, Experts, Layer, Rope
+from tempo_llm.times import Time, computed
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": tp.silu,
@@ -111,42 +111,24 @@ class OffsetNorm(tp.nn.RMSNorm):
         return (normed * (self.weight.astype("float32") + self.offset)).astype(x.dtype)
 
 
-@dataclass(frozen=True)
-class Time:
-    """The step of positions, and how many positions a text may have: a tensor where rows differ, or the bound of the step."""
-
-    position: Expr
-    length: Tensor | Expr
-
-    def carry(self, state: tp.Recurrence, following: Tensor) -> None:
-        """Assign a state: zeros before the first position, and `following` after each."""
-        kept = [step.expr for step in state.domain.steps if step.expr.steps != self.position.steps]
-        tp.carry(state, tp.zeros(state.shape, state.dtype), following, kept=kept)
-
-
-def rotary(rope: Rope, head_width: int, time: Time) -> tp.nn.RoPE:
-    """The module of a rotary embedding."""
-    is_plain = rope.width == head_width and rope.long is None
-    return tp.nn.RoPE(rope.width, rope.theta, rope.scaling) if is_plain else PartialRoPE(rope, time)
-
-
 class PartialRoPE(tp.nn.RoPE):
     """A rotary embedding of the first elements of each head of x [..., heads, head width]; the others stay. Perhaps with LongRoPE's factors."""
 
-    def __init__(self, rope: Rope, time: Time):
+    def __init__(self, rope: Rope):
         super().__init__(rope.width, rope.theta, rope.scaling)
-        self.long, self.time = rope.long, time
+        self.long = rope.long
 
-    def rotation(self, position: Value) -> tuple[Tensor, Tensor]:
-        if self.long is None:
-            return super().rotation(position)
-        is_long = self.time.length > self.long.original
-        angles = tp.where(is_long, self._divided(self.long.long), self._divided(self.long.short)) * position
-        return tp.cos(angles) * self.long.amplitude, tp.sin(angles) * self.long.amplitude
-
-    def forward(self, x: Tensor, position: Value) -> Tensor:
-        turned = super().forward(x.spatial[..., : self.width], position)
+    def turned(self, x: Tensor, time: Time) -> Tensor:
+        """x at the position of a text."""
+        turned = self._turned(x.spatial[..., : self.width], time)
         return tp.concatenate([turned, x.spatial[..., self.width :]], -1) if self.width < x.shape[-1] else turned
+
+    def _turned(self, x: Tensor, time: Time) -> Tensor:
+        if self.long is None:
+            return self(x, time.position)
+        is_long = time.length > self.long.original
+        angles = tp.where(is_long, self._divided(self.long.long), self._divided(self.long.short)) * time.position
+        return self.by(x, tp.cos(angles) * self.long.amplitude, tp.sin(angles) * self.long.amplitude)
 
     def _divided(self, factors: Sequence[float]) -> Tensor:
         return tp.constant(tp.nn.inverse_frequencies(self.width, self.theta) / np.asarray(factors, np.float32))
@@ -155,11 +137,11 @@ class PartialRoPE(tp.nn.RoPE):
 class Attending(tp.nn.GroupedQueryAttention):
     """Attention with grouped queries, as the description of the layer says, whose matrices have the form of the model's weights."""
 
-    def __init__(self, config: LlamaConfig, layer: Layer, weights: Weights, domain: tuple[Expr, ...], time: Time):
+    def __init__(self, config: LlamaConfig, layer: Layer, weights: Weights, domain: tuple[Expr, ...]):
         tp.nn.Module.__init__(self, None, domain, fed=True, dtype=weights.computed)
         self.width, self.heads, self.key_heads = config.hidden_size, config.num_attention_heads, config.num_key_value_heads
-        self.head_width, self.pattern, self.layer, self.time = config.head_dim, tp.nn.causal, layer, time
-        self.rope = None if layer.rope is None else rotary(layer.rope, config.head_dim, time)
+        self.head_width, self.pattern, self.layer = config.head_dim, tp.nn.causal, layer
+        self.rope: PartialRoPE | None = None if layer.rope is None else PartialRoPE(layer.rope)
 
         self.query, self.key = (self._projection(config, weights, domain, heads) for heads in (self.heads, self.key_heads))
         self.value = weights.linear(self.width, self.key_heads * self.head_width, domain, layer.bias)
@@ -167,11 +149,22 @@ class Attending(tp.nn.GroupedQueryAttention):
         self.gate = weights.linear(self.width, self.heads * self.head_width, domain, layer.bias) if layer.gated else None
         self.sinks = self.parameter("sinks", (self.heads,), tp.nn.zeros()) if layer.sinks else None
 
-    def attend(self, x: Tensor, pattern: tp.nn.Pattern) -> Tensor:
-        """Attention along the positions."""
-        if self.gate is None:
-            return self(x, over=self.time.position, pattern=pattern)
-        return self.output(self._along_step(x, self.time.position, pattern) * tp.sigmoid(self.gate(x)))
+    def attend(self, x: Tensor, pattern: tp.nn.Pattern, time: Time) -> Tensor:
+        """Attention along the positions of a text: x [hidden] at a position to its result [hidden]."""
+        queries, keys, values = self.projected(x, time)
+        mixed = self.mixed(queries, time.reached(self, keys, values, pattern))
+        return self.output(mixed if self.gate is None else mixed * tp.sigmoid(self.gate(x)))
+
+    def projected(self, x: Tensor, position: Time) -> tuple[Tensor, Tensor, Tensor]:
+        queries, keys, values = super().projected(x, position)
+        growth = self.layer.growth
+        if growth is not None:
+            turns = tp.zeros(()) + position.position // growth.original
+            queries = (queries.astype("float32") * (1 + growth.rate * tp.log(1 + turns))).astype(queries.dtype)
+        return queries, keys, values
+
+    def _rotated(self, x: Tensor, position: Time) -> Tensor:
+        return x if self.rope is None else self.rope.turned(x, position)
 
     def _projection(self, config: LlamaConfig, weights: Weights, domain: tuple[Expr, ...], heads: int) -> tp.nn.Linear:
         """The matrix of queries or keys, with a norm if the layer has it."""
@@ -182,19 +175,14 @@ class Attending(tp.nn.GroupedQueryAttention):
         norm = rms_norm(width, domain, config.rms_norm_eps, layer.norm_offset, self.dtype)
         return weights.normed(self.width, size, domain, layer.bias, norm)
 
-    def weights(self, products: Tensor, mask: Tensor | None = None) -> Tensor:
-        layer = self.layer
-        scores = products.astype("float32") * layer.scale
-        if layer.growth is not None:
-            turns = tp.zeros(()) + self.time.position // layer.growth.original
-            scores = scores * (1 + layer.growth.rate * tp.log(1 + turns))
-        if layer.score_cap is not None:
-            scores = layer.score_cap * tp.tanh(scores / layer.score_cap)
-        shares = tp.softmax(scores, -1)
+    def scores(self, products: Tensor) -> Tensor:
+        scores, cap = products.astype("float32") * self.layer.scale, self.layer.score_cap
+        return scores if cap is None else cap * tp.tanh(scores / cap)
+
+    def rest(self) -> Tensor | None:
         if self.sinks is None:
-            return shares
-        sinks = self.sinks.astype("float32").reshape(self.key_heads, self.heads // self.key_heads, 1)
-        return shares * tp.sigmoid(tp.logsumexp(scores, -1, keepdims=True) - sinks)
+            return None
+        return self.sinks.astype("float32").reshape(self.key_heads, self.heads // self.key_heads, 1)
 
 
 class DeltaNet(tp.nn.Module):
@@ -205,35 +193,35 @@ class DeltaNet(tp.nn.Module):
     `decay` and `rate` are numbers from 0 to 1 for each value head.
     """
 
-    def __init__(self, config: LlamaConfig, delta: Delta, weights: Weights, domain: tuple[Expr, ...], time: Time):
+    def __init__(self, config: LlamaConfig, delta: Delta, weights: Weights, domain: tuple[Expr, ...]):
         super().__init__(None, domain, fed=True, dtype=weights.computed)
-        self.delta, self.time, hidden = delta, time, config.hidden_size
+        self.delta, hidden = delta, config.hidden_size
         keys, values = delta.key_heads * delta.key_width, delta.value_heads * delta.value_width
         self.query, self.key = (weights.linear(hidden, keys, domain, False) for _ in range(2))
         self.value, self.gate = (weights.linear(hidden, values, domain, False) for _ in range(2))
         self.rate, self.decay = (weights.linear(hidden, delta.value_heads, domain, False) for _ in range(2))
-        self.query_taps, self.key_taps = (Taps(keys, delta.taps, domain, time, self.dtype) for _ in range(2))
-        self.value_taps = Taps(values, delta.taps, domain, time, self.dtype)
+        self.query_taps, self.key_taps = (Taps(keys, delta.taps, domain, self.dtype) for _ in range(2))
+        self.value_taps = Taps(values, delta.taps, domain, self.dtype)
         self.log_decay = self.parameter("A_log", (delta.value_heads,), tp.nn.zeros())
         self.decay_bias = self.parameter("dt_bias", (delta.value_heads,), tp.nn.zeros())
         self.norm = tp.nn.RMSNorm(delta.value_width, domain, config.rms_norm_eps, fed=True, dtype=self.dtype)
         self.output = weights.linear(values, hidden, domain, False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, time: Time) -> Tensor:
         delta = self.delta
         groups = delta.key_heads, delta.value_heads // delta.key_heads
-        query = unit(self.query_taps(self.query(x)).reshape(delta.key_heads, 1, 1, delta.key_width)) * delta.key_width**-0.5
-        key = unit(self.key_taps(self.key(x)).reshape(delta.key_heads, 1, 1, delta.key_width))
-        value = self.value_taps(self.value(x)).astype("float32").reshape(*groups, 1, delta.value_width)
+        query = unit(self.query_taps(self.query(x), time).reshape(delta.key_heads, 1, 1, delta.key_width)) * delta.key_width**-0.5
+        key = unit(self.key_taps(self.key(x), time).reshape(delta.key_heads, 1, 1, delta.key_width))
+        value = self.value_taps(self.value(x), time).astype("float32").reshape(*groups, 1, delta.value_width)
         rate = tp.sigmoid(self.rate(x)).astype("float32").reshape(*groups, 1, 1)
         exponent = tp.softplus(self.decay(x).astype("float32") + self.decay_bias.astype("float32"))
         decay = tp.exp(-tp.exp(self.log_decay.astype("float32")) * exponent).reshape(*groups, 1, 1)
 
         shape = (*groups, delta.key_width, delta.value_width)
         before = tp.recurrence(shape, "float32", [step.expr for step in x.domain.steps], f"{self.name}.state")
-        kept = decay * before
+        kept = decay * computed(before, time)
         state = kept + key.swapaxes(-1, -2) * (rate * (value - key @ kept))
-        self.time.carry(before, state)
+        time.carry(self, before, state)
         result = self.norm((query @ state).reshape(delta.value_heads, delta.value_width).astype(x.dtype))
         gate = self.gate(x).astype("float32").reshape(delta.value_heads, delta.value_width)
         gated = (result.astype("float32") * tp.silu(gate)).astype(x.dtype)
@@ -245,16 +233,16 @@ class Taps(tp.nn.Module):
 
     default_name = "taps"
 
-    def __init__(self, width: int, count: int, domain: tuple[Expr, ...], time: Time, dtype: str):
+    def __init__(self, width: int, count: int, domain: tuple[Expr, ...], dtype: str):
         super().__init__(None, domain, fed=True, dtype=dtype)
-        self.width, self.count, self.time = width, count, time
+        self.width, self.count = width, count
         self.weight = self.parameter("weight", (count, 1, width), tp.nn.zeros())
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, time: Time) -> Tensor:
         steps = [step.expr for step in x.domain.steps]
         past = tp.recurrence((self.count - 1, self.width), x.dtype, steps, f"{self.name}.past")
-        reads = tp.concatenate([past, x.expand_dims(0)])
-        self.time.carry(past, reads.spatial[1:])
+        reads = tp.concatenate([computed(past, time), x.expand_dims(0)])
+        time.carry(self, past, reads.spatial[1:])
         return tp.silu((reads * self.weight.reshape(self.count, self.width)).sum(0))
 
 
@@ -331,18 +319,16 @@ class Block(tp.nn.Module):
     Its weights vary over the step `step`; it attends along the positions, to what `pattern` says.
     """
 
-    def __init__(
-        self, config: LlamaConfig, layer: Layer, pattern: tp.nn.Pattern, step: Expr, time: Time, weights: Weights, name: str
-    ):
+    def __init__(self, config: LlamaConfig, layer: Layer, pattern: tp.nn.Pattern, step: Expr, weights: Weights, name: str):
         super().__init__(name=name, domain=(step,), fed=True)
-        self.pattern, self.time = pattern, time
+        self.pattern = pattern
         epsilon, dtype = config.rms_norm_eps, weights.computed
         norms = {name: rms_norm(config.hidden_size, (step,), epsilon, layer.norm_offset, dtype) for name in layer.norms}
         self.attention_norm = norms.get("attention_norm")
         if layer.delta is None:
-            self.attention = Attending(config, layer, weights, (step,), time)
+            self.attention = Attending(config, layer, weights, (step,))
         else:
-            self.delta = DeltaNet(config, layer.delta, weights, (step,), time)
+            self.delta = DeltaNet(config, layer.delta, weights, (step,))
         self.layer = layer
         self.attention_result_norm = norms.get("attention_result_norm")
         self.mlp_norm = norms.get("mlp_norm")
@@ -352,11 +338,11 @@ class Block(tp.nn.Module):
             self.experts = self.mlp = Mixture(config, layer, layer.experts, weights, (step,))
         self.mlp_result_norm = norms.get("mlp_result_norm")
 
-    def forward(self, x: Tensor) -> Tensor:
-        attended = self.attend(x if self.attention_norm is None else self.attention_norm(x))
+    def forward(self, x: Tensor, time: Time) -> Tensor:
+        attended = self.attend(x if self.attention_norm is None else self.attention_norm(x), time)
         attended = x + (attended if self.attention_result_norm is None else self.attention_result_norm(attended))
         result = self.mlp(attended if self.mlp_norm is None else self.mlp_norm(attended))
         return attended + (result if self.mlp_result_norm is None else self.mlp_result_norm(result))
 
-    def attend(self, x: Tensor) -> Tensor:
-        return self.attention.attend(x, self.pattern) if self.layer.delta is None else self.delta(x)
+    def attend(self, x: Tensor, time: Time) -> Tensor:
+        return self.attention.attend(x, self.pattern, time) if self.layer.delta is None else self.delta(x, time)

@@ -38,6 +38,7 @@ from tempo_llm.flags import (
     ModelName,
     NoCache,
     PresencePenalty,
+    PromptCache,
     RepetitionPenalty,
     Seed,
     SystemPrompt,
@@ -210,6 +211,7 @@ def _load(
     device: str | None = None,
     devices: str = "1",
     memory_limit: str | None = None,
+    prompt_cache: Path | None = None,
 ) -> Model:
     from tempo_core.runs.device import use_device
 
@@ -218,7 +220,8 @@ def _load(
     from tempo_llm.model import load
 
     kept = False if no_cache else True if cache is None else str(cache)
-    return load(model, dtype, attention, cache=kept, devices=count, memory_limit=memory_limit)
+    where = prompt_cache or False
+    return load(model, dtype, attention, prompt_cache=where, cache=kept, devices=count, memory_limit=memory_limit)
 
 
 def _biases(bias: list[str] | None) -> dict[int, float]:
@@ -331,6 +334,7 @@ def generate(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
     verbose: Verbose = False,
+    prompt_cache: PromptCache = None,
     cache: CacheDir = None,
     no_cache: NoCache = False,
     config: ConfigFile = None,
@@ -363,7 +367,7 @@ def generate(
             for flag in choice.drawing(num_samples):
                 _note(f"{flag} has no effect without --temperature: the most likely token is taken")
         started = time.perf_counter()
-        loaded = _load(command, directory, dtype, attention, cache, no_cache, device, devices, memory_limit)
+        loaded = _load(command, directory, dtype, attention, cache, no_cache, device, devices, memory_limit, prompt_cache)
         load_seconds = time.perf_counter() - started
         from tempo_llm.generate import Request
         from tempo_llm.model import stop_texts
@@ -539,6 +543,7 @@ def chat(
     memory_limit: MemoryLimit = None,
     attention: AttentionFlag = None,
     max_context: MaxContext = None,
+    prompt_cache: PromptCache = None,
     cache: CacheDir = None,
     no_cache: NoCache = False,
     config: ConfigFile = None,
@@ -556,7 +561,7 @@ def chat(
         )  # fmt: skip
         directory = _located(model)
         sampling, started = choice.of(directory), time.perf_counter()
-        loaded = _load(command, directory, dtype, attention, cache, no_cache, device, devices, memory_limit)
+        loaded = _load(command, directory, dtype, attention, cache, no_cache, device, devices, memory_limit, prompt_cache)
         if verbose:
             typer.echo(f"loaded the model in {time.perf_counter() - started:.2f} s", err=True)
         from tempo_llm.talk import Talk

@@ -57,6 +57,14 @@ Devices = Annotated[
 MemoryLimit = Annotated[
     str | None, typer.Option(metavar="SIZE", help="The most memory of a program, such as 2GiB: the fastest form of it that fits.")
 ]
+PromptCache = Annotated[
+    Path | None,
+    typer.Option(
+        "--prompt-cache",
+        metavar="DIR",
+        help="Keep in this directory what is computed of prompts, for prompts that begin in the same way.",
+    ),
+]
 CacheDir = Annotated[
     Path | None,
     typer.Option(

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import tempo_core as tp
 from tempo_core import Expr, Tensor
 from tempo_llm.attention import Attention
-from tempo_llm.blocks import FLOAT32, Block, Int8Linear, Time, Weights, rms_norm
+from tempo_llm.blocks import FLOAT32, Block, Int8Linear, Weights, rms_norm
 from tempo_llm.config import LlamaConfig
 from tempo_llm.sampling import GREEDY, Features, choose, penalized
 from tempo_llm.stacks import Stack, prefix, stacks_of
+from tempo_llm.times import Blocks, Past, Points, Time, Tokens, computed
 
 __all__ = ["FLOAT32", "Decoder", "Llama", "Scorer", "Weights", "trace_decoder", "trace_scorer"]
 
@@ -25,14 +26,14 @@ __all__ = ["FLOAT32", "Decoder", "Llama", "Scorer", "Weights", "trace_decoder", 
 class Llama(tp.nn.Module):
     """A model whose weights are inputs of the program. The layers of each of its stacks are a loop over one of the steps `layers`."""
 
-    def __init__(self, config: LlamaConfig, stacks: Sequence[Stack], layers: Sequence[Expr], time: Time, weights: Weights):
+    def __init__(self, config: LlamaConfig, stacks: Sequence[Stack], layers: Sequence[Expr], weights: Weights):
         super().__init__(name="", fed=True)
         hidden, vocabulary = config.hidden_size, config.vocab_size
         self.config, self.weights = config, weights
         self.loops = list(zip(layers, stacks, strict=True))
         for step, stack in self.loops:
             for body in stack.bodies:
-                block = Block(config, body.layer, body.pattern, step, time, weights, prefix(body, stacks))
+                block = Block(config, body.layer, body.pattern, step, weights, prefix(body, stacks))
                 setattr(self, f"layer_{body.first}", block)
         self.final_norm = rms_norm(hidden, (), config.rms_norm_eps, config.layers[0].norm_offset, weights.computed)
         self.head = weights.linear(hidden, vocabulary, (), False)
@@ -48,14 +49,17 @@ class Llama(tp.nn.Module):
                 row = row.astype("float32") * self.head.scale.index(0, token)
         return row if self.config.embedding_scale == 1.0 else row * self.config.embedding_scale
 
-    def after(self, token: Tensor, at: tuple[Expr, ...]) -> Tensor:
+    def after(self, token: Tensor, at: tuple[Expr, ...], time: Time) -> Tensor:
         """The hidden state after the last layer, at the points `at` of the tokens."""
         start = self.embed(token)
         for step, stack in self.loops:
             hidden = tp.recurrence((self.config.hidden_size,), self.weights.computed, domain=(*at, step), name="hidden")
             after: Tensor = hidden
+            if time.where is not None:  # nothing is computed at other points
+                hidden[(*at, step, ~time.where)] = tp.zeros(hidden.shape, hidden.dtype)
+                after = computed(hidden, time)
             for body in stack.bodies:
-                after = getattr(self, f"layer_{body.first}")(after).named("after")
+                after = getattr(self, f"layer_{body.first}")(after, time).named("after")
             tp.carry(hidden, start, after, kept=at)
             (symbol,) = step.steps
             start = after[(*at, symbol.bound_expr - 1)]
@@ -83,23 +87,39 @@ class Table(tp.nn.Module):
 
 
 @dataclass(frozen=True)
-class Decoder:
-    """The traced program. Its outputs are over (t, b). `rows`, `prompt` and `length` are bounds, needed to compile it.
+class KeptArray:
+    """An output `past.*` of a decoder, and the input of the same name: at each point of `layers` steps, and in blocks unless it is a state.
 
-    So are `loops`, those of the loops over layers, with their numbers. `layers` is the first of them.
+    `shape` is that of a point, after the numbers of layers; a token needs `reach` positions before it: None stands for all.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    layers: int
+    reach: int | None
+    is_state: bool
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The traced program, of which `text` is over (u, r, j). Its bounds, needed to compile it, are those of the steps of `trace_decoder`.
+
+    `loops` are those of the loops over layers, with their numbers. `past` is the bound of its step, if the program has a past.
     """
 
     context: tp.Context
     model: Llama
     outputs: dict[str, Tensor]
-    rows: Expr
-    prompt: Expr
+    block: int
+    blocks: Expr
+    copies: Expr
+    places: Expr
     length: Expr
+    rows: Expr
+    samples: Expr
     loops: dict[Expr, int]
-
-    @property
-    def layers(self) -> Expr:
-        return next(iter(self.loops))
+    past: Expr | None
+    kept: dict[str, KeptArray]
 
 
 def trace_decoder(
@@ -107,61 +127,77 @@ def trace_decoder(
     attention: Attention,
     features: Features = GREEDY,
     weights: Weights = FLOAT32,
-    is_conversation: bool = False,
+    block: int = 16,
+    is_mixed: bool = False,
+    has_past: bool = False,
 ) -> Decoder:
-    """The decoding program of a model.
+    """The decoding program of a model. Its steps are q, blocks of the past; n, blocks of the prompts; s, places of a block; u, new tokens;
+    r, prompts; j, samples of a prompt; and those over layers. Token k of a prompt is at place k % `block` of a block.
 
     Its inputs are the weights by the names of `checkpoint.load_weights` (without the embedding if the head is tied to it), those of
     `Sampling.inputs`, and
 
-    - `prompt` int32 [P, B]: as many tokens of each prompt as the shortest has,
-    - `given` int32 [T, B]: the tokens of the longer prompts at their positions, -1 elsewhere,
-    - `start` int32 [B], `limit` int32 [B]: the length of each prompt, and of prompt and text together,
-    - `ends` bool [vocabulary]: the tokens that end a text.
+    - `prompt` int32 [N, S, R]: the tokens of the prompts, with any tokens behind them,
+    - `start` int32 [R], `limit` int32 [R]: the length of each prompt, and of prompt and text together,
+    - `ends` bool [vocabulary]: the tokens that end a text,
+    - with `has_past`, the outputs `past.*` of a program before.
 
-    Its outputs are `text` over (t, b), which is the token + 1, and, if `features.logprobs` is K, the token's `logprob` where
-    t >= P, and the K most likely tokens at t + 1, `top_logprobs` and `top_tokens` [K], where t >= P - 1. A row that has ended repeats its last token.
+    Its outputs are `text` over (u, r, j), which is the token + 1, and, if `features.logprobs` is K, its `logprob`, and the K most likely
+    tokens in its place with theirs, `top_logprobs` and `top_tokens` [K]. A row that has ended repeats its last token. With `has_past`, they
+    are also what a later prompt with the same first blocks needs: `past.*`.
 
-    With `is_conversation`, `given` is streamed, over t alone: the program asks for it when it comes to a position, so that somebody may
-    speak after the model has. Such a program goes on after end tokens, with the token `follow`.
+    Prompts that are `mixed` may have different numbers of blocks, others have as many as the longest.
     """
     stacks = stacks_of(config, attention)
-    context = tp.Context(
-        "p", "t", "b", *loop_names(stacks)
-    )  # positions before rows: results fill up as the loop over positions goes on
-    with context as ((p, P), (t, T), (b, B), *layers):
-        prompt = tp.input("prompt", (), "int32", domain=(p, b))
-        if is_conversation:
-            given = tp.input("given", (), "int32", domain=(t,), streamed=True)[t + 1]
+    context = tp.Context(*(["q"] if has_past else []), "n", "m", "s", "u", "r", "j", *loop_names(stacks))
+    with context as steps:
+        past = Past(*steps[0]) if has_past else None
+        (n, N), (m, M), (s, S), (u, U), (r, R), (j, J), *layers = steps[1:] if has_past else steps
+        start, limit = tp.input("start", (), "int32", domain=(r,)), tp.input("limit", (), "int32", domain=(r,))
+        model = Llama(config, stacks, [layer for layer, _ in layers], weights)
+        most = config.max_position_embeddings
+        blocks = Blocks(n, N, s, block, start, limit, most, past)
+        after = model.after(tp.input("prompt", (), "int32", domain=(n, s, r)), (n, s, r), blocks)
+        last = tp.recurrence((config.hidden_size,), weights.computed, domain=(n, r), name="last")
+        place = start - 1 - blocks.at(n)
+        here = after[n, 0:S, r].index(0, tp.clip(place, 0, block - 1))
+        if past is None:
+            last[n, r, n < 1] = here
         else:
-            given = tp.input("given", (), "int32", domain=(t, b))[t + 1, b]
-        start, limit = tp.input("start", (), "int32", domain=(b,)), tp.input("limit", (), "int32", domain=(b,))
-        draw = tp.input("draw", (), domain=(t, b)) if features.is_sampled else None
-        model = Llama(config, stacks, [layer for layer, _ in layers], Time(t, limit), weights)
+            last[n, r, n < past.count] = tp.zeros(last.shape, last.dtype)
+        last[n, r] = tp.where(place >= 0, here, last[n - 1, r])
 
-        text = tp.recurrence((), "int32", domain=(t, b), name="text")  # token + 1: a position that is not reached yet has 0
+        text = tp.recurrence((), "int32", domain=(u, r, j), name="text")  # token + 1: a token that is not reached yet has 0
         token = text - 1
-        logits = model.logits(model.after(token, (t, b)))
-        scores = penalized(logits, token, start, t, b) if features.is_penalized else logits
+        tokens = Tokens(u, m, M, blocks, is_mixed)
+        before = tp.recurrence((config.hidden_size,), weights.computed, domain=(u, r, j), name="before")
+        before[u, r, j, u < 1] = last[N - 1, r]
+        before[u, r, j] = model.after(token, (u, r, j), tokens)[u - 1, r, j]
+        logits = model.logits(before)
+        scores = penalized(logits, token, u, r, j) if features.is_penalized else logits
         if features.is_biased:
             scores = scores + tp.input("logit_bias", (config.vocab_size,))
-        chosen = choose(scores, features, None if draw is None else draw[t + 1, b])
-        ended = tp.input("ends", (config.vocab_size,), "bool").index(0, token) & (start <= t)
-        text[t, b, t < P] = prompt[t, b] + 1
-        after_end = tp.input("follow", (), "int32") if is_conversation else token
-        chosen = tp.where(ended, after_end, chosen)
-        text[t + 1, b] = tp.where(given >= 0, given, chosen) + 1
-        if not is_conversation:
-            context.ends(t, when=ended | (t + 1 >= limit))
+        draw = tp.input("draw", (), domain=(u, r, j)) if features.is_sampled else None
+        chosen = choose(scores, features, draw) + 1
+        ended = tp.input("ends", (config.vocab_size,), "bool").index(0, token)
+        text[u, r, j, u < 1] = chosen
+        text[u, r, j] = tp.where(ended[u - 1, r, j], text[u - 1, r, j], chosen)
+        context.ends(u, when=ended | (tokens.position + 1 >= limit))
 
         outputs: dict[str, Tensor] = {"text": text}
         if features.logprobs:
             logprobs = tp.log_softmax(logits, -1)
-            values, tokens = tp.top_k(logprobs, features.logprobs)
-            of_token = logprobs[t - 1, b].index(0, token)
-            outputs |= {"logprob": of_token[t, b, t >= P]}
-            outputs |= {"top_logprobs": values[t, b, t >= P - 1], "top_tokens": tokens[t, b, t >= P - 1]}
-    return Decoder(context, model, outputs, B, P, T, counts(stacks, layers))
+            values, top = tp.top_k(logprobs, features.logprobs)
+            outputs |= {"logprob": logprobs.index(0, token), "top_logprobs": values, "top_tokens": top}
+        loops = counts(stacks, layers)
+        kept: dict[str, KeptArray] = {}
+        for name, (output, reach, is_state) in blocks.outputs().items() if has_past else ():
+            outputs[name] = output
+            numbers = [number for bound, number in loops.items() if bound in {step.bound_expr for step in output.domain.steps}]
+            sizes = output.shape if is_state else output.shape[2:]
+            shape = (*numbers, *(int(Expr.of(size)) for size in sizes))
+            kept[name] = KeptArray(shape, output.dtype, len(numbers), reach, is_state)
+    return Decoder(context, model, outputs, block, N, M, S, U, R, J, loops, None if past is None else steps[0][1], kept)
 
 
 @dataclass(frozen=True)
@@ -180,8 +216,8 @@ def trace_scorer(config: LlamaConfig, attention: Attention, weights: Weights = F
     context = tp.Context("t", *loop_names(stacks))
     with context as ((t, T), *layers):
         token = tp.input("token", (), "int32", domain=(t,))
-        model = Llama(config, stacks, [layer for layer, _ in layers], Time(t, T), weights)
-        return Scorer(context, model.logits(model.after(token, (t,))), T, counts(stacks, layers))
+        model = Llama(config, stacks, [layer for layer, _ in layers], weights)
+        return Scorer(context, model.logits(model.after(token, (t,), Points(t, T))), T, counts(stacks, layers))
 
 
 def loop_names(stacks: Sequence[Stack]) -> list[str]:

@@ -17,6 +17,7 @@ from tempo_llm.conversation import Conversation
 from tempo_llm.errors import PatternError, RequestError, TokenizerError, shown
 from tempo_llm.generate import Completion, Decoding, Generation, Generator, Piece, Request, check_tokens
 from tempo_llm.hub import locate
+from tempo_llm.prefixes import Prefixes
 from tempo_llm.sampling import Sampling, chosen_sampling
 from tempo_llm.tokenizer import Tokenizer
 from tempo_llm.types import FloatArray
@@ -32,13 +33,17 @@ def load(
     attention: str | Attention | Pattern | None = None,
     *,
     capacity: int | None = None,
+    prompt_cache: bool | str | Path = False,
+    prompt_cache_bytes: int = 4 * 2**30,
     **options: Any,
 ) -> Model:
     """The model in a checkpoint directory, under `checkpoints/`, or in a repository of Hugging Face.
 
     `dtype` is that of weights and keys: "float32", "bfloat16", "float16", or "int8" (int8 matrices, float32 numbers otherwise). `attention`
     is a pattern, or patterns by layers (`"0-3:full,4-:window=1024+sink=4"`); without it, the windows of the model's configuration.
-    `capacity` is the greatest number of positions of a program; without it, programs have 64, 128, 256, ..., as requests need them.
+    `capacity` is the greatest number of positions of a program; without it, programs have as many as requests need. With `prompt_cache`,
+    what is computed of prompts is kept for prompts that begin in the same way, at most `prompt_cache_bytes`: in memory, or in the directory
+    that it names.
     `options` are fields of `tempo_core.Config`, such as `cache`.
 
     Raises RequestError if there is no such model or dtype, ModelConfigError, CheckpointError, TokenizerError and PatternError.
@@ -51,7 +56,18 @@ def load(
     chosen.by_layer(config.num_hidden_layers)  # reports a mistake before the weights are read
     tokenizer = Tokenizer.if_there(directory)
     generator = Generator.from_directory(directory, chosen, dtype, capacity, **options)
+    if prompt_cache is not False:
+        kept_in = None if prompt_cache is True else Path(prompt_cache)
+        generator.prefixes = Prefixes(_bytes(prompt_cache_bytes), kept_in, generator.digest)
     return Model(generator, tokenizer, directory)
+
+
+def _bytes(number: object) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise RequestError(
+            f"prompt_cache_bytes is {shown(number)}; it must be a whole number of bytes", hint="prompt_cache_bytes=2**30"
+        )
+    return number
 
 
 def _attention(attention: object, config: LlamaConfig) -> Attention:

@@ -243,15 +243,14 @@ def _sampled(scores: Tensor, features: Features, draw: Tensor) -> Tensor:
     return order.index(0, drawn(kept, draw))
 
 
-def penalized(logits: Tensor, token: Tensor, start: Tensor, t: Expr, b: Expr) -> Tensor:
-    """The logits after the penalties. `token` over (t, b) is of the text from position `start` on; what came before is the prompt."""
+def penalized(logits: Tensor, token: Tensor, u: Expr, r: Expr, j: Expr) -> Tensor:
+    """The logits of each token u after the penalties. `token` over (u, r, j) are those after the prompts r, in their samples j."""
     vocabulary = logits.shape[-1]
-    counts = tp.recurrence((vocabulary,), domain=(t, b), name="counts")
-    here = tp.one_hot(token, vocabulary) * (start <= t).astype("float32")
-    counts[t, b, t < 1] = here
-    counts[t, b] = counts[t - 1, b] + here
+    counts = tp.recurrence((vocabulary,), domain=(u, r, j), name="counts")
+    counts[u, r, j, u < 1] = tp.zeros((vocabulary,))
+    counts[u, r, j] = (counts + tp.one_hot(token, vocabulary))[u - 1, r, j]
     is_used = counts > 0
-    seen = is_used | tp.input("in_prompt", (vocabulary,), "bool", domain=(b,))
+    seen = is_used | tp.input("in_prompt", (vocabulary,), "bool", domain=(r,))
     repetition = tp.input("repetition_penalty", ())
     repeated = tp.where(logits > 0, logits / repetition, logits * repetition)
     penalty = tp.input("frequency_penalty", ()) * counts + tp.input("presence_penalty", ()) * is_used.astype("float32")

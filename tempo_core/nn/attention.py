@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import IndexingError, ShapeError, user_location
-from tempo_core.frontend.tensor import Tensor, Value, of_node
+from tempo_core.frontend.tensor import Tensor, of_node
 from tempo_core.ir.ops import Merge
 from tempo_core.nn.initializers import Initializer
 from tempo_core.nn.linear import Linear, check_width
@@ -37,18 +38,40 @@ def _read_parts(x: Tensor, step: Symbol, parts: Sequence[slice]) -> Tensor:
         end = None if part.stop is None else _constant_end(Expr.of(part.stop))
         source = x
         if len(parts) > 1 and end is not None:
-            source = _copied_where(x, step.expr < end).named(f"{x.name}.first")
+            source = copied_where(x, step.expr < end)
         reads.append(read_over(source, step, part))
     return fn.concatenate(reads)
 
 
-def _copied_where(x: Tensor, condition: Bool) -> Tensor:
-    """A copy of `x` that exists only where the condition holds too, with a store of its own."""
+def copied_where(x: Tensor, condition: Bool) -> Tensor:
+    """A copy of `x` that exists only where the condition holds too: of the first points, with a store of its own."""
     where = x.domain.condition & condition
     node = x.context.graph.add(
         Merge(x.type), [replace(x.edge, condition=where)], domain=replace(x.domain, condition=where), where=user_location()
     )
-    return of_node(x.context, node)
+    return of_node(x.context, node).named(f"{x.name}.first").named(f"{x.name}.first")
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Keys and values [positions, ..., key heads, head width] that a query attends to. `mask` bool [positions] says which count: None, all.
+
+    Positions may be several dimensions, such as blocks and places.
+    """
+
+    keys: Tensor
+    values: Tensor
+    mask: Tensor | None = None
+
+
+def reached_over(step: Symbol, keys: Tensor, values: Tensor, pattern: Pattern) -> Reached:
+    """What each position of a step attends to: keys and values, which vary with the step, at the slices of a pattern."""
+    parts = pattern.slices(step.expr, step.bound_expr)
+    return Reached(_read_parts(keys, step, parts), _read_parts(values, step, parts))
+
+
+def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
+    return scores if mask is None else fn.where(mask, scores, _UNREACHED_SCORE)
 
 
 def _constant_end(stop: Expr) -> int | None:
@@ -113,19 +136,56 @@ class GroupedQueryAttention(Module):
 
     def _along_step(self, x: Tensor, over: Expr, pattern: Pattern) -> Tensor:
         step = time_step(x, over, self)
-        lead = x.shape[:-1]
-        queries = self._rotated(self._heads(self.query(x), self.heads), over)
-        keys = self._rotated(self._heads(self.key(x), self.key_heads), over).named(_label(self, "keys"))
-        values = self._heads(self.value(x), self.key_heads).named(_label(self, "values"))
+        queries, keys, values = self.projected(x, over)
+        return self.mixed(queries, [reached_over(step, keys, values, pattern)])
 
-        parts = pattern.slices(step.expr, step.bound_expr)
-        past_keys, past_values = _read_parts(keys, step, parts), _read_parts(values, step, parts)
-        rank = past_keys.rank  # (positions, ..., key heads, head width)
-        columns = past_keys.transpose(*range(1, rank), 0)  # (..., key heads, head width, positions)
-        rows = past_values.transpose(*range(1, rank - 1), 0, rank - 1)  # (..., key heads, positions, head width)
+    def projected(self, x: Tensor, position: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [..., heads, head width], and keys and values [..., key heads, head width], of x [..., width] at a position.
+
+        A subclass may take a position that its own rotary embedding understands.
+        """
+        queries = self._rotated(self._heads(self.query(x), self.heads), position)
+        keys = self._rotated(self._heads(self.key(x), self.key_heads), position).named(_label(self, "keys"))
+        return queries, keys, self._heads(self.value(x), self.key_heads).named(_label(self, "values"))
+
+    def mixed(self, queries: Tensor, sources: Sequence[Reached]) -> Tensor:
+        """The values of all positions of all sources, mixed by one softmax for each query: [..., heads * head width].
+
+        Several sources, of which some have no positions or only masked ones, need a position that counts in at least one of them.
+        """
+        lead = queries.shape[:-2]
         grouped = queries.reshape(*lead, self.key_heads, self.heads // self.key_heads, self.head_width)
-        weights = self.weights(grouped @ columns).astype(rows.dtype)
-        return (weights @ rows).reshape(*lead, self.heads * self.head_width)
+        if len(sources) == 1 and sources[0].keys.rank == queries.rank + 1:
+            ((keys, values, mask),) = ((source.keys, source.values, source.mask) for source in sources)
+            rank = keys.rank  # (positions, ..., key heads, head width)
+            columns = keys.transpose(*range(1, rank), 0)  # (..., key heads, head width, positions)
+            rows = values.transpose(*range(1, rank - 1), 0, rank - 1)  # (..., key heads, positions, head width)
+            mixed = self.weights(grouped @ columns, mask).astype(rows.dtype) @ rows
+        else:
+            mixed = self._mixed_together(grouped, sources)
+        return mixed.reshape(*lead, self.heads * self.head_width)
+
+    def _mixed_together(self, queries: Tensor, sources: Sequence[Reached]) -> Tensor:
+        """One softmax over all positions, relative to the greatest score: queries [..., key heads, queries, head width] to values of this shape."""
+        lead = "abcdef"[: queries.rank - 3]
+        over = ["xyz"[: source.keys.rank - queries.rank + 1] for source in sources]  # the dimensions of positions
+        scores = [
+            _masked(self.scores(fn.einsum(f"{lead}kqw,{at}{lead}kw->{lead}kq{at}", queries, source.keys)), source.mask)
+            for at, source in zip(over, sources, strict=True)
+        ]
+        axes = [tuple(range(-len(at), 0)) for at in over]
+        rest = self.rest()
+        greatest = [fn.expand_dims(each.max(axis), -1) for each, axis in zip(scores, axes, strict=True)]
+        top = functools.reduce(fn.maximum_of, greatest if rest is None else [*greatest, rest])
+        total = None if rest is None else fn.exp(rest - top)
+        mixed: Tensor | None = None
+        for at, axis, each, values in zip(over, axes, scores, (source.values for source in sources), strict=True):
+            shares = fn.exp(each - (top if len(axis) == 1 else fn.expand_dims(top, -1)))
+            weighed = fn.widened(fn.einsum(f"{lead}kq{at},{at}{lead}kw->{lead}kqw", shares.astype(values.dtype), values))
+            sums = fn.expand_dims(shares.sum(axis), -1)
+            mixed, total = weighed if mixed is None else mixed + weighed, sums if total is None else total + sums
+        assert mixed is not None and total is not None
+        return (mixed / total).astype(sources[0].values.dtype)
 
     def _along_dimension(self, x: Tensor, pattern: Pattern) -> Tensor:
         if x.rank < 2:
@@ -151,14 +211,23 @@ class GroupedQueryAttention(Module):
         return together.reshape(*lead, length, self.heads * self.head_width)
 
     def weights(self, products: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The shares of the positions, float32, from the products of a query with their keys. A subclass may compute others."""
-        scores = fn.widened(products) * self.head_width**-0.5
-        return fn.softmax(scores if mask is None else fn.where(mask, scores, _UNREACHED_SCORE), -1)
+        """The shares of the positions, float32, from the products of a query with their keys."""
+        scores, rest = _masked(self.scores(products), mask), self.rest()
+        shares = fn.softmax(scores, -1)
+        return shares if rest is None else shares * fn.sigmoid(fn.logsumexp(scores, -1, keepdims=True) - rest)
+
+    def scores(self, products: Tensor) -> Tensor:
+        """The scores of positions, float32, from the products of a query with their keys. A subclass may compute others."""
+        return fn.widened(products) * self.head_width**-0.5
+
+    def rest(self) -> Tensor | None:
+        """A further score of each query, float32 [key heads, queries, 1], whose share of the softmax is dropped. A subclass may have one."""
+        return None
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         return x.reshape(*x.shape[:-1], heads, self.head_width)
 
-    def _rotated(self, x: Tensor, position: Value) -> Tensor:
+    def _rotated(self, x: Tensor, position: Any) -> Tensor:
         return x if self.rope is None else self.rope(x, position)
 
 

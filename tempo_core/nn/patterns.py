@@ -7,9 +7,12 @@ Users can write such functions of their own, with `+ - * // %`, `tp.min` and `tp
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, Union
+
+import numpy as np
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import ArgumentError, IndexingError
@@ -42,19 +45,63 @@ class Pattern:
         """The positions that position t of T attends to, as numbers."""
         return [k for part in self.slices(t, T) for k in range(*(int(Expr.of(end)) for end in _ends(part, T)))]
 
+    def parts(self, length: int) -> tuple[Part, ...]:
+        """The slices of texts of up to `length` positions, with how far they reach."""
+        symbol = Symbol("_position", "_LENGTH")
+        return tuple(_part(each, symbol, length) for each in self.slices(symbol.expr, length))
+
+    def inside(self, rows: Tensor, columns: Tensor, length: IntoExpr) -> Tensor:
+        """bool: whether the positions `rows` of a text of `length` attend to the positions `columns`, int32, which broadcast together."""
+        symbol = Symbol("_position", "_LENGTH")
+        inside = [_inside(part, symbol, rows, columns, Expr.of(length)) for part in self.slices(symbol.expr, length)]
+        return functools.reduce(fn.logical_or, inside)
+
     def mask(self, length: IntoExpr) -> Tensor:
         """bool [length, length]: whether the row's position attends to the column's."""
-        t, count = Symbol("_position", "_LENGTH"), Expr.of(length)
+        count = Expr.of(length)
         rows, columns = fn.expand_dims(fn.arange(count), 1), fn.expand_dims(fn.arange(count), 0)
-        reached: Tensor | None = None
-        for part in self.slices(t.expr, count):
-            start, stop, stride = (_evaluated(Expr.of(end), {t: rows}) for end in _ends(part, count))
-            inside = fn.logical_and(columns >= start, columns < stop)
-            if part.step not in (None, 1):
-                inside = fn.logical_and(inside, fn.equal(fn.mod(columns - start, stride), 0))
-            reached = inside if reached is None else fn.logical_or(reached, inside)
-        assert reached is not None
-        return fn.broadcast_to(reached, (count, count))
+        return fn.broadcast_to(self.inside(rows, columns, count), (count, count))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A slice of a pattern, over texts of up to `length` positions.
+
+    `back` is the greatest distance from a position to the first that it attends to, if that is less than the length allows; `end` is the
+    greatest position that any position attends to, plus one, if that is less than the length. Of both, None stands for no such number.
+    With `is_all`, a position attends to all positions before it; with `is_causal`, to none after it.
+    """
+
+    part: Slice
+    symbol: Symbol
+    length: int
+    back: int | None
+    end: int | None
+    is_all: bool
+    is_causal: bool
+
+    def inside(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """bool: whether the positions `rows` attend to the positions `columns`, int32, by this slice."""
+        return _inside(self.part, self.symbol, rows, columns, Expr.of(self.length))
+
+
+def _part(part: Slice, symbol: Symbol, length: int) -> Part:
+    at = np.arange(length)
+    start, stop, stride = (
+        np.broadcast_to(Expr.of(end).evaluate({symbol: at}, np.minimum, np.maximum), at.shape) for end in _ends(part, length)
+    )
+    filled = start < stop
+    back = int((at - start)[filled].max(initial=0))
+    end = int(stop[filled].max(initial=0))
+    is_all = bool((start == 0).all() and (stride == 1).all() and (stop >= at).all())
+    is_causal = bool((stop <= at + 1)[filled].all())
+    return Part(part, symbol, length, back if back < length - 1 else None, end if end < length else None, is_all, is_causal)
+
+
+def _inside(part: Slice, symbol: Symbol, rows: Tensor, columns: Tensor, length: Expr) -> Tensor:
+    start, stop, stride = (_evaluated(Expr.of(end), {symbol: rows}) for end in _ends(part, length))
+    inside = fn.logical_and(columns >= start, columns < stop)
+    return inside if part.step in (None, 1) else fn.logical_and(inside, fn.equal(fn.mod(columns - start, stride), 0))
 
 
 def _ends(part: Slice, T: IntoExpr) -> tuple[Any, Any, int]:

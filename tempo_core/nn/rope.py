@@ -116,7 +116,10 @@ class RoPE(Module):
 
     def forward(self, x: Tensor, position: Value) -> Tensor:
         check_width(self, x, self.width, f"RoPE({x.shape[-1]}) takes this operand" if x.rank else None)
-        cosine, sine = self.rotation(position)
+        return self.by(x, *self.rotation(position))
+
+    def by(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        """x [..., width], turned by angles of these cosines and sines [..., width / 2]."""
         half = self.width // 2
         first, second = x.spatial[..., :half], x.spatial[..., half:]
         rotated = fn.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)

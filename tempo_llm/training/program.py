@@ -11,11 +11,11 @@ import numpy as np
 import tempo_core as tp
 from tempo_core import Expr, Tensor
 from tempo_core.typing import Bounds
-from tempo_llm.blocks import Time
 from tempo_llm.checkpoint import layer_weights
 from tempo_llm.config import LlamaConfig
 from tempo_llm.llama import Llama, Weights, counts, loop_names
 from tempo_llm.stacks import Stack, windowed_stacks
+from tempo_llm.times import Points
 from tempo_llm.training.lora import targets_of, with_adapters
 from tempo_llm.training.recipe import LearningRecipe, LoraRecipe
 from tempo_llm.training.rows import Rows
@@ -56,7 +56,7 @@ def trace_training(
         steps = [layer for layer, _ in layers]
         text, counted = rows.traced()
         row = tp.input("row", (), "int32", domain=(e, i, m, b))
-        model = _model(config, stacks, steps, Time(t, T), recipe.dtype)
+        model = _model(config, stacks, steps, recipe.dtype)
         if adapters is None:
             model = model.updated((e, i), "float32")
             parameters: Mapping[str, Tensor] = model.parameters()
@@ -65,7 +65,7 @@ def trace_training(
 
         everywhere = (e, i, slice(0, M), slice(0, B), slice(0, T))
         of_row = None if counted is None else counted.index(0, row)
-        loss = _loss(model, text.index(0, row), of_row, (e, i, m, b), t, everywhere).named("loss")
+        loss = _loss(model, text.index(0, row), of_row, (e, i, m, b), Points(t, T), everywhere).named("loss")
         loss.backward()
         schedule = tp.optim.schedules.warmup_cosine(
             recipe.learning_rate,
@@ -106,13 +106,13 @@ def trace_evaluation(config: LlamaConfig, rows: Rows) -> Traced:
     context = tp.Context("b", "t", *loop_names(stacks))
     with context as ((b, B), (t, T), *layers):
         text, counted = rows.traced((b,))
-        model = _model(config, stacks, [layer for layer, _ in layers], Time(t, T), "float32")
-        loss = _loss(model, text, counted, (b,), t, (slice(0, B), slice(0, T)))
+        model = _model(config, stacks, [layer for layer, _ in layers], "float32")
+        loss = _loss(model, text, counted, (b,), Points(t, T), (slice(0, B), slice(0, T)))
     return Traced(context, {B: len(rows), T: rows.length, **counts(stacks, layers)}, [loss])
 
 
-def _model(config: LlamaConfig, stacks: Sequence[Stack], layers: Sequence[Expr], time: Time, dtype: str) -> Llama:
-    return Llama(config, stacks, layers, time, Weights(dtype, bool(config.tie_word_embeddings)))
+def _model(config: LlamaConfig, stacks: Sequence[Stack], layers: Sequence[Expr], dtype: str) -> Llama:
+    return Llama(config, stacks, layers, Weights(dtype, bool(config.tie_word_embeddings)))
 
 
 def _loss(
@@ -120,19 +120,19 @@ def _loss(
     text: Tensor,
     counted: Tensor | None,
     at: tuple[Expr, ...],
-    t: Expr,
+    t: Points,
     everywhere: tuple[Expr | slice, ...],
 ) -> Tensor:
     """The mean cross entropy of the next token, of those that are `counted`, bool [length]; without it, of all.
 
     `text` is [length + 1] at each point of `at`; `everywhere` are all points of a batch.
     """
-    token, following = text.index(0, t), text.index(0, t + 1)
-    logits = model.logits(model.after(token, (*at, t)))
+    token, following = text.index(0, t.position), text.index(0, t.position + 1)
+    logits = model.logits(model.after(token, (*at, t.position), t))
     chances = tp.log_softmax(logits, -1).index(0, following)
     if counted is None:
         return -chances[everywhere].mean()
-    counts = counted.index(0, t).astype("float32")
+    counts = counted.index(0, t.position).astype("float32")
     return -(chances * counts)[everywhere].sum() / counts[everywhere].sum()
 
 

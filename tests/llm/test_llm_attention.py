@@ -98,13 +98,13 @@ def test_layers_with_different_patterns(
 def test_what_is_kept_of_the_keys_follows_from_the_layers_patterns(
     values: dict[str, Any], random_tensors: Any, write_model: Any
 ) -> None:
-    """Two layers keep all 40 positions, and two keep the last 4 and the first 2, beside the prompt's keys [P_max, B, ...]."""
+    """Two layers keep all 40 positions, and two keep the last 4 and the first 2, beside the prompt's keys [S, R, ...]."""
     values |= {"num_hidden_layers": 4}
     tensors = random_tensors(values)
     generator = make_generator(values, tensors, write_model(values, tensors), "0-1:full,2-:window=4+sink=2", capacity=40)
     text = generator.plan([PROMPT], 30, max_context=40, full=True)
     slots = re.findall(
-        r"^ *(?:layers\.\d+\.)?attention\.keys\S* +float32\[B,\S+ +(?:block|window) +(?:1 x )*(\d+ x \d+)",
+        r"^ *(?:layers\.\d+\.)?attention\.keys\S* +float32\[R,J,\S+ +(?:block|window) +(?:1 x )*(\d+ x \d+)",
         text.replace(", ", ","),
         re.MULTILINE,
     )

@@ -10,6 +10,7 @@ import pytest
 
 import tempo_llm
 from tempo_llm import RequestError, Sampling, TokenizerError
+from tempo_llm.decoding import Rows
 from tests.llm import models, oracle
 
 pytest.importorskip("tokenizers")
@@ -79,16 +80,17 @@ def test_a_reply_that_is_interrupted_at_its_end_is_not_in_the_conversation(
     chat, afresh = talkative[0].chat(), talkative[0].chat()
     for _ in range(turns):
         "".join(chat.say("a dog", max_new_tokens=6))
-    afresh.messages = list(chat.messages)
-    advance = chat._advance
+    afresh.messages, afresh._tokens = list(chat.messages), list(chat._tokens)
+    take = Rows.take
 
-    def interrupted(count: int) -> None:
-        advance(count)
-        if chat._ended:
+    def interrupted(rows: Rows, *given: Any) -> Any:
+        pieces = take(rows, *given)
+        if rows.done:
             raise KeyboardInterrupt
+        return pieces
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(chat, "_advance", interrupted)
+        patch.setattr(Rows, "take", interrupted)
         "".join(chat.say("the fox", max_new_tokens=6))
     assert "".join(chat.say("all day", max_new_tokens=6)) == "".join(afresh.say("all day", max_new_tokens=6))
     assert chat.messages == afresh.messages

@@ -145,7 +145,7 @@ def test_a_window_is_kept_as_a_window(write_model: Any) -> None:
     _, _, directory = model("gemma2", write_model, num_hidden_layers=7)
     text = Generator.from_directory(directory, capacity=32, backend="numpy").plan([PROMPT], 12, full=True)
     rows = re.findall(
-        r"^ *(layers\.\d+)\.attention\.keys +float32\[B,2,16\] +(\w+) +(?:1 x )*(\d+ x \d+) +(\d+)$",
+        r"^ *(layers\.\d+)\.attention\.keys +float32\[R,J,2,16\] +(\w+) +(?:1 x )*(\d+ x \d+) +(\d+)$",
         text.replace(", ", ","),
         re.M,
     )

@@ -71,25 +71,20 @@ def run_choice(
 ) -> list[int]:
     """The tokens that the program chooses, one after the other. `logits` has those of each position."""
     features = sampling.features()
-    context = tp.Context("t", "b")
-    with context as ((t, T), (b, B)):
-        given = tp.input("logits", (VOCABULARY,), domain=(t,))
-        token = tp.recurrence((), "int32", domain=(t, b), name="token")
-        start = tp.full((), 1, "int32")
-        scores = given[t]
-        if features.is_penalized:
-            scores = penalized(given, token, start, t, b)
+    context = tp.Context("u", "r", "j")
+    with context as ((u, U), (r, R), (j, J)):
+        given = tp.input("logits", (VOCABULARY,), domain=(u,))
+        token = tp.recurrence((), "int32", domain=(u, r, j), name="token")
+        scores = penalized(given, token, u, r, j) if features.is_penalized else given
         if features.is_biased:
             scores = scores + tp.input("logit_bias", (VOCABULARY,))
-        draw = tp.input("draw", (), domain=(t, b))[t + 1, b] if features.is_sampled else None
-        token[0, b] = tp.full((), prompt[-1], "int32")
-        token[t + 1, b] = choose(scores, features, draw)
-    count = len(logits) + 1
-    feeds = sampling.inputs(features, [prompt], draws[:, None], VOCABULARY)
-    padded = np.concatenate([logits, logits[:1]])
+        draw = tp.input("draw", (), domain=(u, r, j)) if features.is_sampled else None
+        chosen = choose(scores, features, draw)
+        token[u, r, j] = chosen
+    feeds = sampling.inputs(features, [prompt], draws[1:, None, None], VOCABULARY)
     config = tp.Config() if executor is None else tp.Config(executor=executor)
-    (tokens,) = context.run({T: count, B: 1}, [token], {"logits": padded, **feeds}, config)
-    return np.asarray(tokens)[1:, 0].tolist()
+    (tokens,) = context.run({U: len(logits), R: 1, J: 1}, [token], {"logits": logits, **feeds}, config)
+    return np.asarray(tokens)[:, 0, 0].tolist()
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -46,9 +46,7 @@ class Narrow(Pass):
         if _is_bound_to_its_points(op):
             return set()
         used = frozenset(s for s in op.symbols if s.is_step).union(*(e.steps for e in node.inputs))
-        free = set(node.domain.steps) - used - around(graph, node)
-        for part in node.domain.condition.parts:  # a condition on free steps alone does not change the value
-            free -= part.steps if not part.steps <= free else set()
+        free = _free(graph, node, used)
         for reader in readers if free else ():
             for edge in graph[reader].inputs:
                 if edge.source == node.id:
@@ -82,6 +80,21 @@ def _pinned_steps(graph: Graph, node: Node, readers: Sequence[int]) -> dict[Symb
         if len(points) == 1 and isinstance(point := points.pop(), Point) and not point.expr.steps:
             pins[step] = point.expr
     return pins
+
+
+def _free(graph: Graph, node: Node, used: frozenset[Symbol]) -> set[Symbol]:
+    """The steps that a value does not vary with, at the points of a node, if it uses these."""
+    free = set(node.domain.steps) - used - around(graph, node)
+    for part in node.domain.condition.parts:  # a condition on free steps alone does not change the value
+        free -= part.steps if not part.steps <= free else set()
+    return free
+
+
+def without(graph: Graph, node: Node, used: frozenset[Symbol]) -> Domain:
+    """The domain of a node without the steps that what uses only these does not vary with."""
+    free = _free(graph, node, used)
+    condition = conjunction(*(part for part in node.domain.condition.parts if not part.steps & free))
+    return Domain(tuple(step for step in node.domain.steps if step not in free), condition)
 
 
 def around(graph: Graph, node: Node) -> set[Symbol]:

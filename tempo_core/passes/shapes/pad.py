@@ -15,6 +15,7 @@ from tempo_core.ir.past_sums import PAST_SUMS
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Library, Pullback, Trimmed, Vmapped
 from tempo_core.passes.base import Pass, operand_domains
+from tempo_core.passes.clean.narrow import without
 from tempo_core.passes.shapes import ragged
 from tempo_core.symbolic.condition import TRUE, Comparison
 from tempo_core.symbolic.domain import Domain, Range
@@ -213,21 +214,29 @@ class _Work:
 
     def valid(self, length: Expr, size: Expr, shape: Sequence[Expr], axis: int) -> Edge:
         """Whether a position along `axis` is below `length`: a boolean tensor of `shape`."""
-        below = self.build.add(ops.Compare("lt"), self.build.add(ops.Iota(size)), self.build.filled((size,), length))
-        return self.build.add(ops.Broadcast(tuple(shape), (axis,)), below)
+        return _valid(self.build, length, (*shape[:axis], size, *shape[axis + 1 :]), axis)
 
     def masked(self, slot: int, axes: Sequence[int], neutral: float | str = 0.0) -> Edge:
         """The operand with a neutral element past the true length of each padded axis of `axes`."""
+        return self._masked(slot, axes, neutral, self.build)
+
+    def masked_apart(self, slot: int, axes: Sequence[int]) -> Edge:
+        """The same with zeros, over no other steps than the operand and its lengths vary with: what other operands vary with repeats nothing."""
+        steps = self.operands[slot].steps.union(*(self.true_shapes[slot][axis].steps for axis in axes))
+        domain = without(self.graph, self.node, steps)
+        return self._masked(slot, axes, 0.0, Builder(self.graph, self.node, domain))
+
+    def _masked(self, slot: int, axes: Sequence[int], neutral: float | str, build: Builder) -> Edge:
         edge = self.operands[slot]
         for axis in axes:
             if self.is_padded(slot, axis):
                 type, length = self.graph.edge_type(edge), self.true_shapes[slot][axis]
-                key = (self.node.domain, type, axis, length, neutral)
+                key = (build.domain or self.node.domain, type, axis, length, neutral)
                 if key not in self.padding.masks:
-                    filler = self.build.add(ops.Broadcast(type.shape, ()), literal(self.build, type.dtype, neutral))
-                    self.padding.masks[key] = (self.valid(length, type.shape[axis], type.shape, axis), filler)
+                    filler = build.add(ops.Broadcast(type.shape, ()), literal(build, type.dtype, neutral))
+                    self.padding.masks[key] = (_valid(build, length, type.shape, axis), filler)
                 keep, filler = self.padding.masks[key]
-                edge = self.build.add(ops.Where(axis, length), keep, edge, filler)
+                edge = build.add(ops.Where(axis, length), keep, edge, filler)
         return edge
 
     def holds(self, nonnegative: Expr) -> bool:
@@ -247,6 +256,13 @@ class _Work:
         return self.build.add(ops.Gather(axis), edge, positions)
 
 
+def _valid(build: Builder, length: Expr, shape: Sequence[Expr], axis: int) -> Edge:
+    """Whether a position along `axis` is below `length`: a boolean tensor of `shape`."""
+    size = shape[axis]
+    below = build.add(ops.Compare("lt"), build.add(ops.Iota(size)), build.filled((size,), length))
+    return build.add(ops.Broadcast(tuple(shape), (axis,)), below)
+
+
 def _pointwise(work: _Work) -> Edge:
     """Operations that treat padding like any element: it stays padding."""
     return work.build.add(work.op, *work.operands)
@@ -261,7 +277,7 @@ def _neutral(work: _Work) -> Edge:
 
 
 def _dot(work: _Work) -> Edge:
-    return work.build.add(work.op, work.masked(0, work.op.left_contract), work.masked(1, work.op.right_contract))
+    return work.build.add(work.op, work.masked_apart(0, work.op.left_contract), work.masked_apart(1, work.op.right_contract))
 
 
 def _conv(work: _Work) -> Edge:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import jax
 import numpy as np
 
-from tempo_core.errors import OutOfMemoryError, StateError
+from tempo_core.errors import ArgumentError, OutOfMemoryError, StateError
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import End, Merge, Sink, Udf
 from tempo_core.ir.udf import Custom, Fed
@@ -146,14 +146,17 @@ class Run(Generic[R]):
 
         A result that a loop fills has zeros at the points that are not reached yet.
         """
-        results: dict[str, Array | None] = {}
+        return {name: self.result(name) for name in self._shapes}
+
+    def result(self, name: str) -> Array | None:
+        """One of the `results`; the others are not copied. Raises ArgumentError for a name that no output has."""
+        if name not in self._shapes:
+            raise ArgumentError(f"no output is called {name!r}", hint=f"the outputs are {', '.join(self._shapes)}")
+        shape, place = self._shapes[name], list(self._shapes).index(name)
         with self._out_of_memory():
-            given = {} if self._executor is None else self._executor.results()
-            for k, (name, shape) in enumerate(self._shapes.items()):
-                value = given.get(k)
-                whole = None if shape is None or value is None or isinstance(value, list) else np.array(value)
-                results[name] = None if whole is None or shape is None else whole[tuple(map(slice, shape))]
-        return results
+            value = None if self._executor is None else self._executor.results().get(place)
+            whole = None if shape is None or value is None or isinstance(value, list) else np.array(value)
+            return None if whole is None or shape is None else whole[tuple(map(slice, shape))]
 
     @property
     def state(self) -> dict[str, Array]:

@@ -60,8 +60,9 @@ def unrolled(root: Item, graph: Graph, storage: Mapping[Key, Storage], bounds: M
     axes = _split(accesses, candidates.values())
     of_loop: dict[int, set[tuple[Name, Expr]]] = {}  # by loop: the arrays that can be split, with the element that it takes
     for access in accesses:
-        if access.array in axes and access.around and id(access.around[-1]) in candidates:
-            of_loop.setdefault(id(access.around[-1]), set()).add((access.array, access.at[axes[access.array]]))
+        for loop in access.around if access.array in axes else ():
+            if id(loop) in candidates:
+                of_loop.setdefault(id(loop), set()).add((access.array, access.at[axes[access.array]]))
 
     def pays(loop: Loop) -> bool:
         size = sum(_part_bytes(array, axes[array], graph, bounds) for array, _ in of_loop.get(id(loop), ()))
@@ -99,11 +100,15 @@ def _loops(root: Item) -> list[tuple[Loop, tuple[Loop, ...]]]:
 
 
 def _may_be_written_out(loop: Loop, graph: Graph) -> bool:
-    """Whether a loop has no loop inside, numbers as limits, and a body that needs no host."""
-    if _loops(loop.body) or not (loop.start.is_constant and loop.stop.is_constant):
+    """Whether a loop has numbers as limits, no such loop inside, and a body that needs no host."""
+    if not _has_numbers(loop) or any(_has_numbers(inner) for inner, _ in _loops(loop.body)):
         return False
     ops = (graph[execute.node].op for execute, _ in with_loops(loop.body))
     return not any(isinstance(op, Sink) or (isinstance(op, Udf) and op.kind == "host") for op in ops)
+
+
+def _has_numbers(loop: Loop) -> bool:
+    return loop.start.is_constant and loop.stop.is_constant
 
 
 # -- arrays -----------------------------------------------------------------------------------------------------------
