@@ -227,8 +227,8 @@ class Generator:
             raise RequestError(
                 f"the capacity is {shown(capacity)}; this model takes 1 to {config.max_position_embeddings} tokens"
             )
-        self.form = Weights(str(weights["head.weight"].dtype), "embedding.weight" not in weights)
-        self._weights = split(weights, config, stacks_of(config, self.attention))
+        self.form = Weights.of(weights)
+        self._weights = self.form.arranged(split(weights, config, stacks_of(config, self.attention)))
         # Programs of other capacities are compiled here, where prompts and caches ask for them.
         self._options = {**options, "disable": (*options.get("disable", ()), "capacities")}
         self._decoders: dict[Features, Decoder] = {}
