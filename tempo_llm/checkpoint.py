@@ -214,7 +214,7 @@ def load_weights(directory: str | Path, config: LlamaConfig, dtype: str | None =
     if dtype is not None:
         check_dtype(dtype)
     tensors = open_tensors(Path(directory))
-    own = {file.quantized for file in tensors.values()} - {None}
+    own = [file.quantized for file in {id(file): file for file in tensors.values()}.values() if file.quantized is not None]
     chosen = dtype or next(iter(own), ("float32", GROUP))[0]
     group = next((size for kind, size in own if kind == chosen), GROUP)
     layers = [layer_weights(config, number) for number in range(config.num_hidden_layers)]
@@ -297,21 +297,19 @@ def check_dtype(dtype: str) -> None:
         )
 
 
-def is_quantized(name: str) -> bool:
-    """Whether the weight `name` is quantized in a quantized model: a matrix that is neither a router, a gate of one number, nor a convolution."""
-    if name.endswith(("taps.weight", "norm.weight")) or name.removesuffix(".weight") in EXACT:
+def is_quantized(name: str, weight: Weight) -> bool:
+    """Whether a weight is quantized in a quantized model: a matrix that is neither a router, a gate of one number, nor a convolution."""
+    if name.removesuffix(".weight") in EXACT:
         return False
-    return name.endswith(".weight") or name in STACKED
+    return name in STACKED or (name.endswith(".weight") and len(weight.shape) == 2)
 
 
-def _stored(
-    name: str, weight: Weight, tensors: Mapping[str, Readable], at: str, dtype: str, group: int
-) -> dict[str, np.ndarray]:
+def _stored(name: str, weight: Weight, tensors: Mapping[str, Readable], at: str, dtype: str, group: int) -> dict[str, np.ndarray]:
     """A weight in `dtype`, in order in memory, by name, with its scales and offsets if it has some.
 
     A matrix that the file has in this very form is taken as it is.
     """
-    is_narrow = dtype in QUANTIZED and is_quantized(name)
+    is_narrow = dtype in QUANTIZED and is_quantized(name, weight)
     kind = kind_of(name, dtype)
     if is_narrow:
 
@@ -322,18 +320,18 @@ def _stored(
         arrays = weight.quantized(matrix)
         if arrays is not None:
             return named(name, arrays)
-    array = weight.read(partial(_read, tensors, at))
+    array = weight.read(partial(read_tensor, tensors, at))
     if is_narrow:
         return named(name, quantize(array if name == "embedding.weight" else array.swapaxes(-1, -2), kind, group))
     return {name: np.ascontiguousarray(array.astype(DTYPES.get(dtype, DTYPES["float32"])))}
 
 
-def kind_of(name: str, dtype: Dtype | str) -> Dtype:
+def kind_of(name: str, dtype: str) -> Dtype:
     """The dtype of a quantized matrix in a model of `dtype`: head and embedding are int8 in all."""
     return "int8" if dtype == "int8" or name in ("head.weight", "embedding.weight") else "int4"
 
 
-def _read(tensors: Mapping[str, Readable], at: str, name: str) -> np.ndarray:
+def read_tensor(tensors: Mapping[str, Readable], at: str, name: str) -> np.ndarray:
     """The tensor `name` of a layer, whose names begin with `at`, or of the model. Raises CheckpointError for a number that is not finite."""
     name = at + name
     array = tensors[name].read(name)
@@ -385,6 +383,11 @@ class Readable(Protocol):
 
 def open_tensors(directory: Path) -> dict[str, Readable]:
     """Each tensor name of the checkpoint, with the file that holds it."""
+    if directory.is_file():
+        from tempo_llm.gguf_model import GgufTensors
+
+        tensors = GgufTensors(directory)
+        return dict.fromkeys(tensors.names, tensors)
     single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
     if single.exists():
         file = TensorFile(single)

@@ -241,7 +241,7 @@ class Generator:
     def from_directory(
         directory: str | Path,
         attention: Attention | None = None,
-        dtype: str = "float32",
+        dtype: str | None = None,
         capacity: int | None = None,
         **options: Any,
     ) -> Generator:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 VECTOR = 4000  # elements of a vector that XLA multiplies in one loop with a widened matrix
-TOGETHER = 8  # groups whose products are summed before the sum over the elements of a group
+TOGETHER = 4  # groups whose products are summed before the sum over the elements of a group
 FEW_ROWS = 3  # that are multiplied one by one
 BLOCK_BYTES = 2 << 20  # of a block of a matrix, widened
 

@@ -37,8 +37,9 @@ class TensorFile:
                 hint="download or copy it again",
             ) from None
         self._described = self._read_described()
+        self._tensors = tuple(self._file.keys())
         parts = {name + part for name in self._described for part in PARTS}
-        self._names = tuple(name for name in self._file.keys() if name not in parts)
+        self._names = tuple(name for name in self._tensors if name not in parts)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,7 +61,7 @@ class TensorFile:
         if name not in self._described:
             return None
         parts = {"weight": name, "scale": f"{name}.scale", "offset": f"{name}.offset"}
-        present = {part: full for part, full in parts.items() if part == "weight" or full in self._file.keys()}
+        present = {part: full for part, full in parts.items() if part == "weight" or full in self._tensors}
         described = self._described[name]
         width = described["shape"][-2 if described["turned"] else -1]
         return Matrix({part: self._tensor(full) for part, full in present.items()}, width)
@@ -95,9 +96,8 @@ class TensorFile:
             for name, each in described.items():
                 tensors = [name, f"{name}.scale", *([f"{name}.offset"] if each["dtype"] == "int4" else [])]
                 shapes = [tuple(self._file.get_slice(tensor).get_shape()) for tensor in tensors]
-                *outer, width = each["shape"]
-                if each["turned"]:
-                    *outer, width = (*outer[:-1], width, outer[-1])
+                shape = tuple(each["shape"])
+                *outer, width = (*shape[:-2], shape[-1], shape[-2]) if each["turned"] else shape
                 groups = -(-width // each["group"])
                 row = groups * each["group"] // (2 if each["dtype"] == "int4" else 1)
                 if shapes != [(*outer, row), *[(*outer, groups)] * (len(tensors) - 1)]:

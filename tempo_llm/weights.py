@@ -42,7 +42,9 @@ class Weights:
 
     def arranged(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Weights by the names of a program, as it stores them: those of half precision by rows."""
-        return {name: self._by_rows(array) if self.by_rows and _is_matrix(name, array) else array for name, array in weights.items()}
+        return {
+            name: self._by_rows(array) if self.by_rows and _is_matrix(name, array) else array for name, array in weights.items()
+        }
 
     def _by_rows(self, array: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(np.asarray(array).swapaxes(-1, -2))
@@ -108,7 +110,9 @@ class Weights:
 
     def form(self, n_in: int) -> Form:
         """What the arrays of a matrix stand for."""
-        return {"int8": Int8, "int4": Int4}.get(self.dtype, Half)(n_in)
+        if self.dtype == "int8":
+            return Int8(n_in)
+        return Int4(n_in) if self.dtype == "int4" else Half(n_in)
 
     def arrays(self, n_in: int) -> dict[str, tuple[int, str]]:
         """The arrays of a matrix: the lengths of their rows, and their dtypes."""
@@ -188,7 +192,8 @@ class Stacked:
     def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:
         if not self.is_narrow:
             return (x.expand_dims(1) @ self.parts[0].index(0, chosen)).spatial[:, 0]
-        shape = (chosen.shape[0], self.n_out)
+        (count,) = chosen.shape
+        shape = (count, self.n_out)
         return tp.udf(ExpertProduct(self.form), x, chosen, *self.parts, outputs=[tp.spec(shape, x.dtype)], name="product")[0]
 
 

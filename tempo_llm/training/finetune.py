@@ -74,7 +74,7 @@ class Finetuning(Task):
             raise TokenizerError(
                 f"the tokenizer of {self.directory} has the token {largest}, but the model's vocabulary {config.vocab_size}"
             )
-        self.base = interruptible(lambda: split(load_weights(self.directory, config), config, windowed_stacks(config)))
+        self.base = interruptible(lambda: split(load_weights(self.directory, config, "float32"), config, windowed_stacks(config)))
         self.config = replace(config, tie_word_embeddings="embedding.weight" not in self.base)
         self.described = json.loads(read_text(self.directory / "config.json"))
         stored = self.described.get("dtype") or self.described.get("torch_dtype")
