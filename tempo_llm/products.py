@@ -28,15 +28,19 @@ class Half:
 
     n_in: int
 
+    def prepared(self, weight: Any) -> tuple[Any]:
+        """bfloat16 as its bits: XLA converts slices of bfloat16 before it cuts them, out of a loop, and writes the result."""
+        return (jax.lax.bitcast_convert_type(weight, jnp.uint16) if weight.dtype == jnp.bfloat16 else weight,)
+
     def widened(self, weight: Any) -> Any:
         """[out, in], float32."""
-        if weight.dtype != jnp.bfloat16:
-            return weight.astype(jnp.float32)
-        # As integers: XLA moves the conversion of bfloat16 out of loops, and writes its result.
-        bits = jax.lax.bitcast_convert_type(weight, jnp.uint16).astype(jnp.uint32) << 16
-        return jax.lax.bitcast_convert_type(bits, jnp.float32)
+        (prepared,) = self.prepared(weight)
+        if prepared.dtype != jnp.uint16:
+            return prepared.astype(jnp.float32)
+        return jax.lax.bitcast_convert_type(prepared.astype(jnp.uint32) << 16, jnp.float32)
 
     def of_row(self, x: Any, weight: Any) -> Any:
+        """x [in] to [out], of `prepared` arrays."""
         parts = [slice(k, min(k + VECTOR, self.n_in)) for k in range(0, self.n_in, VECTOR)]
         return sum_of([_times(self.widened(weight[:, part]), x[part]) for part in parts])
 
@@ -53,6 +57,9 @@ class Int8:
     """
 
     n_in: int
+
+    def prepared(self, weight: Any, scale: Any) -> tuple[Any, ...]:
+        return weight, scale
 
     def widened(self, weight: Any, scale: Any) -> Any:
         groups = weight.astype(jnp.float32).reshape(*scale.shape, -1) * scale[..., None]
@@ -81,6 +88,9 @@ class Int4:
     """
 
     n_in: int
+
+    def prepared(self, weight: Any, scale: Any, offset: Any) -> tuple[Any, ...]:
+        return weight, scale, offset
 
     def widened(self, weight: Any, scale: Any, offset: Any) -> Any:
         halves = weight.reshape(*scale.shape, 1, -1)
@@ -152,7 +162,7 @@ def _product(form: Form) -> Callable[..., Any]:
     @jax.custom_batching.custom_vmap
     def product(x: Any, *matrix: Any) -> Any:
         rows = x.reshape(-1, x.shape[-1]).astype(jnp.float32)
-        on_cpu = functools.partial(_one_by_one if len(rows) <= FEW_ROWS else _in_blocks, form)
+        on_cpu: Any = functools.partial(_one_by_one if len(rows) <= FEW_ROWS else _in_blocks, form)
         result = jax.lax.platform_dependent(rows, *matrix, cpu=on_cpu, default=functools.partial(_whole, form))
         return result.reshape(*x.shape[:-1], -1).astype(x.dtype)
 
@@ -195,18 +205,20 @@ def _mapped(function: Callable[..., Any], batched: Sequence[Any], operands: Sequ
 
 
 def _one_by_one(form: Form, rows: Any, *matrix: Any) -> Any:
-    return jnp.stack([form.of_row(row, *matrix) for row in rows])
+    prepared = form.prepared(*matrix)
+    return jnp.stack([form.of_row(row, *prepared) for row in rows])
 
 
 def _in_blocks(form: Form, rows: Any, *matrix: Any) -> Any:
-    count = len(matrix[0])
+    arrays = form.prepared(*matrix)
+    count = len(arrays[0])
     size = min(count, max(1, BLOCK_BYTES // (4 * form.n_in)))
     if size == count:
-        return form.of_rows(rows, *matrix).T
+        return form.of_rows(rows, *arrays).T
 
     def body(number: int, result: Any) -> Any:
         first = jnp.minimum(number * size, count - size)  # the last block may compute rows of the one before again
-        block = [jax.lax.dynamic_slice_in_dim(array, first, size) for array in matrix]
+        block = [jax.lax.dynamic_slice_in_dim(array, first, size) for array in arrays]
         return jax.lax.dynamic_update_slice_in_dim(result, form.of_rows(rows, *block), first, 0)
 
     return jax.lax.fori_loop(0, math.ceil(count / size), body, jnp.zeros((count, len(rows)), jnp.float32)).T
@@ -226,7 +238,7 @@ def _by_groups(scaled: Callable[..., Any], matrix: Any, values: Any, scale: Any)
     rest = groups // together
     matrix, scale = matrix.reshape(count, rest, together, -1), scale.reshape(count, rest, together, 1)
     values = values.reshape(rest, together, *values.shape[1:])
-    terms = [scaled(matrix[:, :, k], values[:, k], scale[:, :, k]) for k in range(together)]
+    terms = [scaled(matrix[:, :, k], values[None, :, k], scale[:, :, k]) for k in range(together)]
     products = sum_of(terms)
     sums = _times(products.reshape(count * rest, -1), _ones(values, products.shape[-1])).reshape(count, rest)
     return sums[:, 0] if rest == 1 else _times(sums, _ones(values, rest))

@@ -149,7 +149,7 @@ class NarrowLinear(tp.nn.Linear):
         self.bias = self.parameter("bias", (n_out,), tp.nn.zeros()) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        shape = (*x.shape[:-1], self.n_out)
+        shape: list[int | Expr] = [*x.shape[:-1], self.n_out]
         (y,) = tp.udf(Product(self.form), x, *self.parts, outputs=[tp.spec(shape, x.dtype)], name="product")
         return y if self.bias is None else y + self.bias
 
