@@ -91,8 +91,8 @@ class Attending(tp.nn.GroupedQueryAttention):
         self.rope = None if layer.rope is None else rotary(layer.rope, config.head_dim, time)
 
         self.query, self.key = (self._projection(config, weights, domain, heads) for heads in (self.heads, self.key_heads))
-        self.value = weights.linear(self.width, self.key_heads * self.head_width, domain, layer.bias)
-        self.output = weights.linear(self.heads * self.head_width, self.width, domain, layer.output_bias)
+        self.value = weights.finer.linear(self.width, self.key_heads * self.head_width, domain, layer.bias)
+        self.output = weights.finer.linear(self.heads * self.head_width, self.width, domain, layer.output_bias)
         self.gate = weights.linear(self.width, self.heads * self.head_width, domain, layer.bias) if layer.gated else None
         self.sinks = self.parameter("sinks", (self.heads,), tp.nn.zeros()) if layer.sinks else None
 
@@ -139,14 +139,15 @@ class DeltaNet(tp.nn.Module):
         self.delta, self.time, hidden = delta, time, config.hidden_size
         keys, values = delta.key_heads * delta.key_width, delta.value_heads * delta.value_width
         self.query, self.key = (weights.linear(hidden, keys, domain, False) for _ in range(2))
-        self.value, self.gate = (weights.linear(hidden, values, domain, False) for _ in range(2))
+        self.value = weights.finer.linear(hidden, values, domain, False)
+        self.gate = weights.linear(hidden, values, domain, False)
         self.rate, self.decay = (weights.exact(hidden, delta.value_heads, domain, False) for _ in range(2))
         self.query_taps, self.key_taps = (Taps(keys, delta.taps, domain, time, self.dtype) for _ in range(2))
         self.value_taps = Taps(values, delta.taps, domain, time, self.dtype)
         self.log_decay = self.parameter("A_log", (delta.value_heads,), tp.nn.zeros())
         self.decay_bias = self.parameter("dt_bias", (delta.value_heads,), tp.nn.zeros())
         self.norm = tp.nn.RMSNorm(delta.value_width, domain, config.rms_norm_eps, fed=True, dtype=self.dtype)
-        self.output = weights.linear(values, hidden, domain, False)
+        self.output = weights.finer.linear(values, hidden, domain, False)
 
     def forward(self, x: Tensor) -> Tensor:
         delta = self.delta
@@ -202,7 +203,7 @@ class FeedForward(tp.nn.Module):
         self.activation = ACTIVATIONS[layer.activation]
         self.gate = weights.linear(hidden, inner, domain, layer.mlp_bias)
         self.up = weights.linear(hidden, inner, domain, layer.mlp_bias)
-        self.down = weights.linear(inner, hidden, domain, layer.mlp_bias)
+        self.down = weights.finer.linear(inner, hidden, domain, layer.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.activation(self.gate(x)) * self.up(x))
@@ -220,7 +221,7 @@ class Mixture(tp.nn.Module):
         self.router = weights.exact(hidden, count, domain, has_bias)
         self.gate = weights.stacked(self, "gate", count, hidden, inner)
         self.up = weights.stacked(self, "up", count, hidden, inner)
-        self.down = weights.stacked(self, "down", count, inner, hidden)
+        self.down = weights.finer.stacked(self, "down", count, inner, hidden)
         self.gate_bias = self.parameter("gate_bias", (count, inner), tp.nn.zeros()) if has_bias else None
         self.up_bias = self.parameter("up_bias", (count, inner), tp.nn.zeros()) if has_bias else None
         self.down_bias = self.parameter("down_bias", (count, hidden), tp.nn.zeros()) if has_bias else None

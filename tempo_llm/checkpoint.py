@@ -34,6 +34,13 @@ DTYPES: Mapping[str, np.dtype[np.generic]] = {
     "float16": np.dtype(np.float16),
 }
 EXACT = ("experts.router", "experts.shared_gate", "delta.rate", "delta.decay")  # matrices that are never quantized
+FINER = (
+    "head",
+    "embedding",
+    "value",
+    "output",
+    "down",
+)  # matrices that are int8 in a model of int4, by the last part of their names
 STACKED = ("experts.gate", "experts.up", "experts.down")  # weights that are a matrix for each expert
 NAMES = (*DTYPES, *QUANTIZED)  # of the dtypes of weights
 EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
@@ -315,7 +322,7 @@ def _stored(name: str, weight: Weight, tensors: Mapping[str, Readable], at: str,
 
         def matrix(source: str) -> Matrix | None:
             found = tensors[at + source].matrix(at + source)
-            return found if found is not None and (found.dtype, found.group) == (kind, group) else None
+            return found.exactly(kind) if found is not None and found.group == group else None
 
         arrays = weight.quantized(matrix)
         if arrays is not None:
@@ -327,8 +334,8 @@ def _stored(name: str, weight: Weight, tensors: Mapping[str, Readable], at: str,
 
 
 def kind_of(name: str, dtype: str) -> Dtype:
-    """The dtype of a quantized matrix in a model of `dtype`: head and embedding are int8 in all."""
-    return "int8" if dtype == "int8" or name in ("head.weight", "embedding.weight") else "int4"
+    """The dtype of a quantized matrix in a model of `dtype`: some are int8 in all."""
+    return "int8" if dtype == "int8" or name.removesuffix(".weight").rpartition(".")[2] in FINER else "int4"
 
 
 def read_tensor(tensors: Mapping[str, Readable], at: str, name: str) -> np.ndarray:

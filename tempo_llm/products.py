@@ -127,12 +127,13 @@ Form = Half | Int8 | Int4
 
 @dataclass(frozen=True)
 class Product:
-    """x [in] times a matrix: [out], in x's dtype. A function for `tp.udf`, whose further operands are the arrays of the matrix."""
+    """x [in] times a matrix: [out], in x's dtype or in `dtype`. A function for `tp.udf`, whose further operands are the arrays of the matrix."""
 
     form: Form
+    dtype: str | None = None
 
     def __call__(self, x: Any, *matrix: Any) -> tuple[Any]:
-        return (_product(self.form)(x, *matrix),)
+        return (_product(self.form)(x, *matrix).astype(self.dtype or x.dtype),)
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ class ExpertProduct:
     form: Form
 
     def __call__(self, x: Any, chosen: Any, *matrices: Any) -> tuple[Any]:
-        return (_expert_product(self.form)(x, chosen, *matrices),)
+        return (_expert_product(self.form)(x, chosen, *matrices).astype(x.dtype),)
 
 
 @dataclass(frozen=True)
@@ -157,14 +158,14 @@ class Widened:
 
 @functools.cache
 def _product(form: Form) -> Callable[..., Any]:
-    """x [..., in] times a matrix. If JAX vectorizes x, the rows of all points are multiplied at once."""
+    """x [..., in] times a matrix, in float32. If JAX vectorizes x, the rows of all points are multiplied at once."""
 
     @jax.custom_batching.custom_vmap
     def product(x: Any, *matrix: Any) -> Any:
         rows = x.reshape(-1, x.shape[-1]).astype(jnp.float32)
         on_cpu: Any = functools.partial(_one_by_one if len(rows) <= FEW_ROWS else _in_blocks, form)
         result = jax.lax.platform_dependent(rows, *matrix, cpu=on_cpu, default=functools.partial(_whole, form))
-        return result.reshape(*x.shape[:-1], -1).astype(x.dtype)
+        return result.reshape(*x.shape[:-1], -1)
 
     @product.def_vmap
     def _(size: int, batched: Sequence[Any], x: Any, *matrix: Any) -> tuple[Any, bool]:

@@ -41,6 +41,17 @@ class Matrix:
         padded = self.arrays["weight"].shape[-1] * (2 if self.dtype == "int4" else 1)
         return padded // self.arrays["scale"].shape[-1]
 
+    def exactly(self, dtype: Dtype) -> Matrix | None:
+        """The same matrix in `dtype`, if it has the same elements there. int4 numbers around 0 are int8 numbers too."""
+        if dtype == self.dtype:
+            return self
+        scale = self.arrays["scale"]
+        if dtype == "int4" or (self.arrays["offset"] != -8 * scale).any():
+            return None
+        pairs = self.arrays["weight"].reshape(*scale.shape, -1)
+        numbers = np.concatenate([pairs & 15, pairs >> 4], -1).astype(np.int8) - np.int8(8)
+        return Matrix({"weight": numbers.reshape(*scale.shape[:-1], -1), "scale": scale}, self.width)
+
     def values(self) -> np.ndarray:
         return dequantize(self.arrays, self.width)
 

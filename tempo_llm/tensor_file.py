@@ -52,7 +52,7 @@ class TensorFile:
 
     @property
     def quantized(self) -> tuple[Dtype, int] | None:
-        """The dtype and the group of its matrices, if they are quantized. Head and embedding are int8 in both."""
+        """The dtype and the group of its matrices, if they are quantized. Some matrices are int8 in both."""
         kinds = {(each["dtype"], each["group"]) for each in self._described.values()}
         return min(kinds) if kinds else None  # int4 before int8
 

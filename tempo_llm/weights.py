@@ -20,8 +20,8 @@ HALF = ("bfloat16", "float16")
 class Weights:
     """The form of a model's weights: their dtype, whether the head is tied to the embedding, and how matrices are stored.
 
-    Quantized matrices (int8, int4) are [out, in], by groups of `group` elements; the other numbers are then float32. With int4, the head and the
-    embedding are int8. Matrices of half precision are [out, in] if they are `by_rows`. All others are [in, out].
+    Quantized matrices (int8, int4) are [out, in], by groups of `group` elements; the other numbers are then float32. With int4, the matrices
+    that `finer` makes are int8. Matrices of half precision are [out, in] if they are `by_rows`. All others are [in, out].
     """
 
     dtype: str = "float32"
@@ -85,16 +85,19 @@ class Weights:
 
     def head(self, n_in: int, n_out: int) -> tp.nn.Linear:
         """The matrix from the last hidden state to logits."""
-        return self.outer.linear(n_in, n_out, (), False)
+        head = self.finer.linear(n_in, n_out, (), False)
+        if isinstance(head, NarrowLinear):
+            head.result = "float32"  # logits of half precision would be equal too often
+        return head
 
     def table(self, count: int, width: int) -> Table:
         """The embedding."""
-        return Table(self.outer, count, width)
+        return Table(self.finer, count, width)
 
     def row(self, head: tp.nn.Linear, token: Tensor) -> Tensor:
         """The row of a token in the embedding that is the head."""
         if isinstance(head, NarrowLinear):
-            return self.outer.widened(head.n_in, [part.index(0, token) for part in head.parts])
+            return self.finer.widened(head.n_in, [part.index(0, token) for part in head.parts])
         return head.weight.index(1, token)
 
     def widened(self, width: int, parts: list[Tensor]) -> Tensor:
@@ -104,8 +107,8 @@ class Weights:
         return tp.udf(Widened(self.form(width)), *parts, outputs=[tp.spec((width,))], name="row")[0]
 
     @property
-    def outer(self) -> Weights:
-        """The form of head and embedding."""
+    def finer(self) -> Weights:
+        """The form of matrices whose errors go straight into hidden states and logits: values, results, head and embedding."""
         return Weights("int8", self.tied, group=self.group) if self.dtype == "int4" else self
 
     def form(self, n_in: int) -> Form:
@@ -140,6 +143,7 @@ class NarrowLinear(tp.nn.Linear):
     def __init__(self, weights: Weights, n_in: int, n_out: int, domain: tuple[Expr, ...] = (), bias: bool = False):
         tp.nn.Module.__init__(self, None, domain, fed=True)
         self.n_in, self.n_out, self.form = n_in, n_out, weights.form(n_in)
+        self.result: str | None = None  # the dtype of products; None: that of x
         self.parts = []
         for name, (length, dtype) in weights.arrays(n_in).items():
             self.dtype = dtype
@@ -150,7 +154,8 @@ class NarrowLinear(tp.nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         shape: list[int | Expr] = [*x.shape[:-1], self.n_out]
-        (y,) = tp.udf(Product(self.form), x, *self.parts, outputs=[tp.spec(shape, x.dtype)], name="product")
+        product = Product(self.form, self.result)
+        (y,) = tp.udf(product, x, *self.parts, outputs=[tp.spec(shape, self.result or x.dtype)], name="product")
         return y if self.bias is None else y + self.bias
 
 

@@ -157,7 +157,8 @@ def exact_tensors(values: dict[str, Any], tensors: dict[str, np.ndarray], dtype:
     exact = {}
     for name, tensor in tensors.items():
         kept = tensor.ndim != 2 or "norm" in name
-        kind: Any = "int8" if "embed" in name or "lm_head" in name else dtype
+        is_finer = any(part in name for part in ("embed", "lm_head", "v_proj", "o_proj", "down_proj"))
+        kind: Any = "int8" if is_finer else dtype
         exact[name] = tensor if kept else dequantize(quantized(tensor, kind), tensor.shape[1])
     return exact
 
