@@ -163,7 +163,7 @@ def _product(form: Form) -> Callable[..., Any]:
     @jax.custom_batching.custom_vmap
     def product(x: Any, *matrix: Any) -> Any:
         rows = x.reshape(-1, x.shape[-1]).astype(jnp.float32)
-        on_cpu: Any = functools.partial(_one_by_one if len(rows) <= FEW_ROWS else _in_blocks, form)
+        on_cpu: Any = functools.partial(_here, _one_by_one if len(rows) <= FEW_ROWS else _in_blocks, form)
         result = jax.lax.platform_dependent(rows, *matrix, cpu=on_cpu, default=functools.partial(_whole, form))
         return result.reshape(*x.shape[:-1], -1)
 
@@ -203,6 +203,12 @@ def _mapped(function: Callable[..., Any], batched: Sequence[Any], operands: Sequ
         return function(*(next(values) if has else operand for operand, has in zip(operands, batched, strict=True)))
 
     return jax.lax.map(at, varying)
+
+
+def _here(function: Callable[..., Any], form: Form, rows: Any, *matrix: Any) -> Any:
+    """`function` where it stands: XLA would widen a matrix that does not change in a loop before the loop, if it did not depend on `rows`."""
+    rows, matrix = jax.lax.optimization_barrier((rows, matrix))
+    return function(form, rows, *matrix)
 
 
 def _one_by_one(form: Form, rows: Any, *matrix: Any) -> Any:
