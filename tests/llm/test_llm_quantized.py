@@ -134,18 +134,21 @@ def test_a_number_that_is_not_finite_stays_so(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float16", "int8", "int4"])
 def test_a_product_does_not_write_the_widened_matrix(kind: str) -> None:
-    """A chain of products: XLA widens none of the matrices into memory of its own, neither for one row nor for many."""
+    """A chain of products, in a loop: XLA widens none of the matrices into memory of its own, neither for one row nor for many."""
     size, count = 1024, 4
     each = [stored(matrix(size, size, seed=seed), kind) for seed in range(count)]
+    layers = [arrays for _, arrays, _ in each]
 
     def chain(x: Any, *layers: Any) -> Any:
         for (form, _, _), arrays in zip(each, layers, strict=True):
             x = jax.vmap(Product(form), in_axes=(0, *[None] * len(arrays)))(x, *arrays)[0]
         return x
 
+    def repeated(x: Any, *layers: Any) -> Any:
+        return jax.lax.fori_loop(0, 5, lambda _, x: chain(x, *layers), x)
+
     for rows in (1, 16):
-        layers = [arrays for _, arrays, _ in each]
-        compiled = jax.jit(chain).lower(matrix(rows, size), *layers).compile()
+        compiled = jax.jit(repeated).lower(matrix(rows, size), *layers).compile()
         assert compiled.memory_analysis().temp_size_in_bytes < 4 * size * size * 0.75, rows
 
 
