@@ -130,7 +130,7 @@ class GgufFile:
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{self.path} cannot be read: {error}") from None
         self._at = 0
-        self.metadata: dict[str, Any] = {}
+        self.metadata: dict[str, object] = {}
         self.entries: dict[str, Entry] = {}
         try:
             self._read_header()
@@ -178,6 +178,8 @@ class GgufFile:
             self.metadata[key] = self._value(self._number("I"))
         table = [self._table_row() for _ in range(tensors)]
         alignment = self.metadata.get("general.alignment", ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise self._damaged(f"its alignment is {shown(alignment)}")
         start = -(-self._at // alignment) * alignment
         for name, shape, number, offset in table:
             self.entries[name] = self._entry(name, shape, number, start + offset)

@@ -12,7 +12,6 @@ import numpy as np
 from tempo_llm.chat import ChatTemplate
 from tempo_llm.errors import CheckpointError, ModelConfigError, TokenizerError, shown
 from tempo_llm.gguf import GgufFile
-from tempo_llm.json_files import JsonObject
 from tempo_llm.quantized import Dtype, Matrix
 from tempo_llm.tokenizer import Tokenizer
 
@@ -71,7 +70,7 @@ def is_gguf(path: str | Path) -> bool:
     return Path(path).is_file()
 
 
-def config_values(path: str | Path) -> JsonObject:
+def config_values(path: str | Path) -> dict[str, object]:
     """The metadata of a GGUF file as the values of a `config.json`. Raises ModelConfigError and CheckpointError."""
     file = GgufFile(path)
     kind = file.metadata.get("general.architecture")
@@ -125,7 +124,8 @@ class GgufTensors:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self._file = GgufFile(path)
-        metadata, kind = self._file.metadata, self._file.metadata.get("general.architecture")
+        metadata: Mapping[str, Any] = self._file.metadata
+        kind = metadata.get("general.architecture")
         # The rows of queries and keys of Llama are in another order: the two elements that are turned together lie side by side.
         self._heads = {
             "q_proj": metadata.get(f"{kind}.attention.head_count", 1),
@@ -183,7 +183,7 @@ def _hugging_face(name: str) -> str:
 
 def tokenizer_of(path: str | Path) -> Tokenizer | None:
     """The tokenizer in a GGUF file's metadata; None if it has none. Raises TokenizerError for one that is not supported."""
-    metadata = GgufFile(path).metadata
+    metadata: Mapping[str, Any] = GgufFile(path).metadata
     kind, tokens = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.tokens")
     if kind is None or kind == "none":
         return None

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 VECTOR = 4000  # elements of a vector that XLA multiplies in one loop with a widened matrix
 TOGETHER = 4  # groups whose products are summed before the sum over the elements of a group
@@ -28,23 +29,23 @@ class Half:
 
     n_in: int
 
-    def prepared(self, weight: Any) -> tuple[Any]:
+    def prepared(self, weight: Array) -> tuple[Array]:
         """bfloat16 as its bits: XLA converts slices of bfloat16 before it cuts them, out of a loop, and writes the result."""
         return (jax.lax.bitcast_convert_type(weight, jnp.uint16) if weight.dtype == jnp.bfloat16 else weight,)
 
-    def widened(self, weight: Any) -> Any:
+    def widened(self, weight: Array) -> Array:
         """[out, in], float32."""
         (prepared,) = self.prepared(weight)
         if prepared.dtype != jnp.uint16:
             return prepared.astype(jnp.float32)
         return jax.lax.bitcast_convert_type(prepared.astype(jnp.uint32) << 16, jnp.float32)
 
-    def of_row(self, x: Any, weight: Any) -> Any:
+    def of_row(self, x: Array, weight: Array) -> Array:
         """x [in] to [out], of `prepared` arrays."""
         parts = [slice(k, min(k + VECTOR, self.n_in)) for k in range(0, self.n_in, VECTOR)]
         return sum_of([_times(self.widened(weight[:, part]), x[part]) for part in parts])
 
-    def of_rows(self, x: Any, weight: Any) -> Any:
+    def of_rows(self, x: Array, weight: Array) -> Array:
         """x [rows, in] to [out, rows], by a matrix of some of the outputs."""
         return _contracted(self.widened(weight), x)
 
@@ -58,14 +59,14 @@ class Int8:
 
     n_in: int
 
-    def prepared(self, weight: Any, scale: Any) -> tuple[Any, ...]:
+    def prepared(self, weight: Array, scale: Array) -> tuple[Array, ...]:
         return weight, scale
 
-    def widened(self, weight: Any, scale: Any) -> Any:
+    def widened(self, weight: Array, scale: Array) -> Array:
         groups = weight.astype(jnp.float32).reshape(*scale.shape, -1) * scale[..., None]
         return groups.reshape(weight.shape)[..., : self.n_in]
 
-    def of_row(self, x: Any, weight: Any, scale: Any) -> Any:
+    def of_row(self, x: Array, weight: Array, scale: Array) -> Array:
         groups = scale.shape[1]
         width = weight.shape[1] // groups
         values = _padded(x, weight.shape[1]).reshape(groups, width)
@@ -75,7 +76,7 @@ class Int8:
 
         return _by_groups(scaled, weight.reshape(-1, groups, width), values, scale)
 
-    def of_rows(self, x: Any, weight: Any, scale: Any) -> Any:
+    def of_rows(self, x: Array, weight: Array, scale: Array) -> Array:
         return _contracted(self.widened(weight, scale), x)
 
 
@@ -89,16 +90,16 @@ class Int4:
 
     n_in: int
 
-    def prepared(self, weight: Any, scale: Any, offset: Any) -> tuple[Any, ...]:
+    def prepared(self, weight: Array, scale: Array, offset: Array) -> tuple[Array, ...]:
         return weight, scale, offset
 
-    def widened(self, weight: Any, scale: Any, offset: Any) -> Any:
+    def widened(self, weight: Array, scale: Array, offset: Array) -> Array:
         halves = weight.reshape(*scale.shape, 1, -1)
         numbers = jnp.concatenate([halves & 15, halves >> 4], -2).astype(jnp.float32)
         numbers = numbers * scale[..., None, None] + offset[..., None, None]
         return numbers.reshape(*scale.shape[:-1], -1)[..., : self.n_in]
 
-    def of_row(self, x: Any, weight: Any, scale: Any, offset: Any) -> Any:
+    def of_row(self, x: Array, weight: Array, scale: Array, offset: Array) -> Array:
         groups = scale.shape[1]
         width = weight.shape[1] // groups
         values = _padded(x, 2 * weight.shape[1]).reshape(groups, 2, width)
@@ -110,7 +111,7 @@ class Int4:
         products = _by_groups(scaled, weight.reshape(-1, groups, width), values, scale)
         return products + _times(offset, values.sum((1, 2)))
 
-    def of_rows(self, x: Any, weight: Any, scale: Any, offset: Any) -> Any:
+    def of_rows(self, x: Array, weight: Array, scale: Array, offset: Array) -> Array:
         rows, groups = len(x), scale.shape[1]
         width = weight.shape[1] // groups
         values = _padded(x, 2 * weight.shape[1]).reshape(rows, groups, 2, width)
@@ -132,7 +133,7 @@ class Product:
     form: Form
     dtype: str | None = None
 
-    def __call__(self, x: Any, *matrix: Any) -> tuple[Any]:
+    def __call__(self, x: Array, *matrix: Array) -> tuple[Array]:
         return (_product(self.form)(x, *matrix).astype(self.dtype or x.dtype),)
 
 
@@ -142,7 +143,7 @@ class ExpertProduct:
 
     form: Form
 
-    def __call__(self, x: Any, chosen: Any, *matrices: Any) -> tuple[Any]:
+    def __call__(self, x: Array, chosen: Array, *matrices: Array) -> tuple[Array]:
         return (_expert_product(self.form)(x, chosen, *matrices).astype(x.dtype),)
 
 
@@ -152,7 +153,7 @@ class Widened:
 
     form: Form
 
-    def __call__(self, *row: Any) -> tuple[Any]:
+    def __call__(self, *row: Array) -> tuple[Array]:
         return (self.form.widened(*row),)
 
 
@@ -251,7 +252,7 @@ def _by_groups(scaled: Callable[..., Any], matrix: Any, values: Any, scale: Any)
     return sums[:, 0] if rest == 1 else _times(sums, _ones(values, rest))
 
 
-def sum_of(terms: Sequence[Any]) -> Any:
+def sum_of(terms: Sequence[Array]) -> Array:
     """The sum, in pairs."""
     while len(terms) > 1:
         pairs = [first + second for first, second in zip(terms[::2], terms[1::2], strict=False)]
