@@ -11,11 +11,13 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+
+Array: TypeAlias = np.ndarray  # or JAX's, which has the same methods
 
 VECTOR = 4000  # elements of a vector that XLA multiplies in one loop with a widened matrix
 TOGETHER = 4  # groups whose products are summed before the sum over the elements of a group
