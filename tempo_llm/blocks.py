@@ -235,15 +235,15 @@ class Mixture(tp.nn.Module):
         shares = tp.softmax(largest.astype("float32"), -1)
         if not self.experts.normalized:
             shares = tp.exp(largest.astype("float32") - tp.logsumexp(scores.astype("float32"), -1))
-        gate = _biased(self.gate(x.expand_dims(0), chosen), self.gate_bias, chosen)
-        up = _biased(self.up(x.expand_dims(0), chosen), self.up_bias, chosen)
+        gate = _biased(self.gate(self, x.expand_dims(0), chosen), self.gate_bias, chosen)
+        up = _biased(self.up(self, x.expand_dims(0), chosen), self.up_bias, chosen)
         limit = self.experts.limit
         if limit is None:
             active = tp.silu(gate) * up
         else:
             gate = tp.minimum(gate, limit)
             active = (tp.clip(up, -limit, limit) + 1) * (gate * tp.sigmoid(gate * self.experts.steepness))
-        result = (_biased(self.down(active, chosen), self.down_bias, chosen) * shares.astype(x.dtype).expand_dims(1)).sum(0)
+        result = (_biased(self.down(self, active, chosen), self.down_bias, chosen) * shares.astype(x.dtype).expand_dims(1)).sum(0)
         if not self.experts.shared:
             return result
         return result + self.shared(x) * tp.sigmoid(self.shared_gate(x))

@@ -184,22 +184,26 @@ class Stacked:
     def __init__(self, weights: Weights, module: tp.nn.Module[Any], name: str, count: int, n_in: int, n_out: int):
         self.n_out, self.form = n_out, weights.form(n_in)
         self.is_narrow = weights.is_quantized or weights.by_rows
-        self.parts = []
+        self.names = [f"{name}_matrix"]
         if not self.is_narrow:
-            self.parts.append(module.parameter(name, (count, n_in, n_out), tp.nn.zeros()))
+            setattr(module, self.names[0], module.parameter(name, (count, n_in, n_out), tp.nn.zeros()))
             return
+        self.names = []
         for part, (length, dtype) in weights.arrays(n_in).items():
             module.dtype = dtype
             full = name if part == "weight" else f"{name}_{part}"
-            self.parts.append(module.parameter(full, (count, n_out, length), tp.nn.zeros()))
+            self.names.append(f"{name}_{part}_matrix")
+            setattr(module, self.names[-1], module.parameter(full, (count, n_out, length), tp.nn.zeros()))
         module.dtype = weights.computed
 
-    def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:
+    def __call__(self, module: tp.nn.Module[Any], x: Tensor, chosen: Tensor) -> Tensor:
+        """The product, with the parameters that `module` has now."""
+        parts: list[Tensor] = [getattr(module, name) for name in self.names]
         if not self.is_narrow:
-            return (x.expand_dims(1) @ self.parts[0].index(0, chosen)).spatial[:, 0]
+            return (x.expand_dims(1) @ parts[0].index(0, chosen)).spatial[:, 0]
         (count,) = chosen.shape
         shape = (count, self.n_out)
-        return tp.udf(ExpertProduct(self.form), x, chosen, *self.parts, outputs=[tp.spec(shape, x.dtype)], name="product")[0]
+        return tp.udf(ExpertProduct(self.form), x, chosen, *parts, outputs=[tp.spec(shape, x.dtype)], name="product")[0]
 
 
 class Table(tp.nn.Module):
@@ -208,10 +212,10 @@ class Table(tp.nn.Module):
     def __init__(self, weights: Weights, count: int, width: int):
         super().__init__(fed=True)
         self.weights, self.width = weights, width
-        self.parts = []
         for name, (length, dtype) in weights.arrays(width).items():
             self.dtype = dtype
-            self.parts.append(self.parameter(name, (count, length), tp.nn.zeros()))
+            setattr(self, name, self.parameter(name, (count, length), tp.nn.zeros()))
 
     def forward(self, token: Tensor) -> Tensor:
-        return self.weights.widened(self.width, [part.index(0, token) for part in self.parts])
+        parts: list[Tensor] = [getattr(self, name) for name in self.weights.arrays(self.width)]
+        return self.weights.widened(self.width, [part.index(0, token) for part in parts])

@@ -72,7 +72,7 @@ def test_help_names_the_flags(cli: Any) -> None:
         (["-m", ".", "some text"], "config.json does not exist"),
         (["-m", ".", "--file", "no-such-file"], "cannot read the prompt in no-such-file"),
         (["-m", ".", "--prompt", "x"], "config.json does not exist"),
-        (["-m", ".", "--prompt", "x", "--dtype", "int4"], "the dtype 'int4' is unknown"),
+        (["-m", ".", "--prompt", "x", "--dtype", "int2"], "the dtype 'int2' is unknown"),
         (["-m", ".", "--prompt", "x", "--logit-bias", "a=1"], "the logit bias 'a=1' is not of the form TOKEN=NUMBER"),
         (
             ["-m", ".", "--prompt", "x", "--logit-bias", "3=1", "--logit-bias", "3=-inf"],
