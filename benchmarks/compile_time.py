@@ -100,13 +100,14 @@ def training(name: str, sizes: dict[str, int]) -> Compile:
 
 def decoding(layers: int) -> Compile:
     """The decoding program of a Llama."""
+    import tempo_core as tp
     from benchmarks.decode import llama_config
     from tempo_llm.attention import Attention
+    from tempo_llm.generate import LOOPS
     from tempo_llm.llama import trace_decoder
 
     decoder = trace_decoder(llama_config("tiny", layers), Attention())
-    bounds = {decoder.rows: 1, decoder.prompt: 8, decoder.length: 256, decoder.layers: layers}
-    return lambda: decoder.context.compile(bounds, outputs=decoder.outputs)
+    return lambda: decoder.context.compile(decoder.bounds(1, 256), decoder.outputs, tp.Config(disable=LOOPS))
 
 
 class Clock:

@@ -23,6 +23,7 @@ from benchmarks.ppo import build_ours, recipe_of
 from tempo_core.runtime.staged.run import StagedProgram
 from tempo_llm.attention import Attention
 from tempo_llm.generate import Generator
+from tempo_llm.requests import Group
 from tempo_llm.sampling import GREEDY
 
 MOVES = frozenset({"copy", "transpose", "slice", "dynamic-slice", "gather", "concatenate", "reverse"})
@@ -166,7 +167,9 @@ def ppo(envs: int, steps: int) -> tp.Program[Any]:
 
 def llama(size: str, rows: int, length: int, attention: str = "full") -> tp.Program[Any]:
     config, weights = random_model(size)
-    return Generator(config, weights, Attention.parse(attention), length).program(rows, length, GREEDY)[0]
+    group = Group(tuple(range(rows)), [[1]] * rows, [length - 1] * rows)
+    generator = Generator(config, weights, Attention.parse(attention), length)
+    return generator.program(GREEDY, generator.sizes(group))[1]
 
 
 def rnn(rows: int, length: int, width: int, batch: str) -> tp.Program[Any]:

@@ -108,20 +108,13 @@ def _recipe(name: str, envs: int, steps: int, *settings: str) -> Compile:
 
 
 def _decoding(config: Any) -> Any:
-    import tempo_core as tp
     from benchmarks.decode import llama_config
     from tempo_llm.attention import Attention
     from tempo_llm.llama import trace_decoder
 
     llama = llama_config("5M")
     decoder = trace_decoder(llama, Attention())
-    bounds = {
-        decoder.rows: 1,
-        decoder.prompt: tp.upto(128),
-        decoder.length: tp.upto(512),
-        decoder.layers: llama.num_hidden_layers,
-    }
-    return decoder.context.compile(bounds, decoder.outputs, config)
+    return decoder.context.compile(decoder.bounds(8, 512), decoder.outputs, config)
 
 
 def _classic(name: str) -> Compile:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,83 +11,12 @@ from tempo_core import Expr, Tensor
 from tempo_llm.config import LlamaConfig
 from tempo_llm.layer import Delta, Experts, Layer, Rope
 from tempo_llm.times import Time, computed
+from tempo_llm.weights import Weights
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": tp.silu,
     "gelu_pytorch_tanh": lambda x: tp.gelu(x, approximate=True),
 }
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The form of a model's weights: their dtype, and whether the head is tied to the embedding.
-
-    int8 matrices have float32 scales, and are computed with in float32; the others in their own dtype.
-    """
-
-    dtype: str = "float32"
-    tied: bool = False
-
-    @property
-    def computed(self) -> str:
-        """The dtype of hidden states, keys and values."""
-        return "float32" if self.dtype == "int8" else self.dtype
-
-    def normed(self, n_in: int, n_out: int, domain: tuple[Expr, ...], bias: bool, norm: tp.nn.RMSNorm) -> tp.nn.Linear:
-        """`norm(x @ weight + bias)`: a norm of as many elements as the norm is wide, one group after the other."""
-        if self.dtype == "int8":
-            linear: NormedLinear = NormedInt8Linear(n_in, n_out, domain, bias)
-        else:
-            linear = NormedLinear(n_in, n_out, domain, bias=bias, fed=True, dtype=self.dtype)
-        linear.norm = norm
-        return linear
-
-    def linear(self, n_in: int, n_out: int, domain: tuple[Expr, ...], bias: bool) -> tp.nn.Linear:
-        """`x @ weight + bias`."""
-        if self.dtype == "int8":
-            return Int8Linear(n_in, n_out, domain, bias)
-        return tp.nn.Linear(n_in, n_out, domain, bias=bias, fed=True, dtype=self.dtype)
-
-
-FLOAT32 = Weights()
-
-
-class Int8Linear(tp.nn.Linear):
-    """`(x @ weight) * scale + bias`: weight int8 [n_in, n_out], scale float32 [n_out]. Only the weight is int8, not the sums."""
-
-    def __init__(self, n_in: int, n_out: int, domain: tuple[Expr, ...] = (), bias: bool = False):
-        tp.nn.Module.__init__(self, None, domain, fed=True)
-        self.n_in, self.n_out = n_in, n_out
-        self.weight = self._input("weight", (n_in, n_out), "int8")
-        self.scale = self._input("scale", (n_out,))
-        self.bias = self._input("bias", (n_out,)) if bias else None
-
-    def _input(self, name: str, shape: tuple[int, ...], dtype: str = "float32") -> Tensor:
-        self.dtype = dtype
-        return self.parameter(name, shape, tp.nn.zeros())
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = (x @ self.weight.astype(x.dtype)) * self.scale
-        return y if self.bias is None else y + self.bias
-
-
-class NormedLinear(tp.nn.Linear):
-    """A projection, and an RMS norm of its result: of each head, or of all heads together."""
-
-    norm: tp.nn.RMSNorm
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.normed(self.projected(x))
-
-    def projected(self, x: Tensor) -> Tensor:
-        return super().forward(x)
-
-    def normed(self, y: Tensor) -> Tensor:
-        return self.norm(y.reshape(*y.shape[:-1], self.n_out // self.norm.width, self.norm.width)).reshape(*y.shape)
-
-
-class NormedInt8Linear(NormedLinear, Int8Linear):
-    """The same, with an int8 matrix."""
 
 
 def rms_norm(width: int, domain: tuple[Expr, ...], epsilon: float, offset: float | None, dtype: str) -> tp.nn.RMSNorm:
@@ -120,10 +48,10 @@ class PartialRoPE(tp.nn.RoPE):
 
     def turned(self, x: Tensor, time: Time) -> Tensor:
         """x at the position of a text."""
-        turned = self._turned(x.spatial[..., : self.width], time)
+        turned = self.rotate(x.spatial[..., : self.width], time)
         return tp.concatenate([turned, x.spatial[..., self.width :]], -1) if self.width < x.shape[-1] else turned
 
-    def _turned(self, x: Tensor, time: Time) -> Tensor:
+    def rotate(self, x: Tensor, time: Time) -> Tensor:
         if self.long is None:
             return self(x, time.position)
         is_long = time.length > self.long.original
@@ -144,8 +72,8 @@ class Attending(tp.nn.GroupedQueryAttention):
         self.rope: PartialRoPE | None = None if layer.rope is None else PartialRoPE(layer.rope)
 
         self.query, self.key = (self._projection(config, weights, domain, heads) for heads in (self.heads, self.key_heads))
-        self.value = weights.linear(self.width, self.key_heads * self.head_width, domain, layer.bias)
-        self.output = weights.linear(self.heads * self.head_width, self.width, domain, layer.output_bias)
+        self.value = weights.finer.linear(self.width, self.key_heads * self.head_width, domain, layer.bias)
+        self.output = weights.finer.linear(self.heads * self.head_width, self.width, domain, layer.output_bias)
         self.gate = weights.linear(self.width, self.heads * self.head_width, domain, layer.bias) if layer.gated else None
         self.sinks = self.parameter("sinks", (self.heads,), tp.nn.zeros()) if layer.sinks else None
 
@@ -198,14 +126,15 @@ class DeltaNet(tp.nn.Module):
         self.delta, hidden = delta, config.hidden_size
         keys, values = delta.key_heads * delta.key_width, delta.value_heads * delta.value_width
         self.query, self.key = (weights.linear(hidden, keys, domain, False) for _ in range(2))
-        self.value, self.gate = (weights.linear(hidden, values, domain, False) for _ in range(2))
-        self.rate, self.decay = (weights.linear(hidden, delta.value_heads, domain, False) for _ in range(2))
+        self.value = weights.finer.linear(hidden, values, domain, False)
+        self.gate = weights.linear(hidden, values, domain, False)
+        self.rate, self.decay = (weights.exact(hidden, delta.value_heads, domain, False) for _ in range(2))
         self.query_taps, self.key_taps = (Taps(keys, delta.taps, domain, self.dtype) for _ in range(2))
         self.value_taps = Taps(values, delta.taps, domain, self.dtype)
         self.log_decay = self.parameter("A_log", (delta.value_heads,), tp.nn.zeros())
         self.decay_bias = self.parameter("dt_bias", (delta.value_heads,), tp.nn.zeros())
         self.norm = tp.nn.RMSNorm(delta.value_width, domain, config.rms_norm_eps, fed=True, dtype=self.dtype)
-        self.output = weights.linear(values, hidden, domain, False)
+        self.output = weights.finer.linear(values, hidden, domain, False)
 
     def forward(self, x: Tensor, time: Time) -> Tensor:
         delta = self.delta
@@ -261,7 +190,7 @@ class FeedForward(tp.nn.Module):
         self.activation = ACTIVATIONS[layer.activation]
         self.gate = weights.linear(hidden, inner, domain, layer.mlp_bias)
         self.up = weights.linear(hidden, inner, domain, layer.mlp_bias)
-        self.down = weights.linear(inner, hidden, domain, layer.mlp_bias)
+        self.down = weights.finer.linear(inner, hidden, domain, layer.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.activation(self.gate(x)) * self.up(x))
@@ -276,16 +205,16 @@ class Mixture(tp.nn.Module):
         super().__init__(None, domain, fed=True, dtype=weights.computed)
         self.experts, count, hidden, inner = experts, experts.count, config.hidden_size, experts.width
         has_bias = experts.limit is not None
-        self.router = weights.linear(hidden, count, domain, has_bias)
-        self.gate = self.parameter("gate", (count, hidden, inner), tp.nn.zeros())
-        self.up = self.parameter("up", (count, hidden, inner), tp.nn.zeros())
-        self.down = self.parameter("down", (count, inner, hidden), tp.nn.zeros())
+        self.router = weights.exact(hidden, count, domain, has_bias)
+        self.gate = weights.stacked(self, "gate", count, hidden, inner)
+        self.up = weights.stacked(self, "up", count, hidden, inner)
+        self.down = weights.finer.stacked(self, "down", count, inner, hidden)
         self.gate_bias = self.parameter("gate_bias", (count, inner), tp.nn.zeros()) if has_bias else None
         self.up_bias = self.parameter("up_bias", (count, inner), tp.nn.zeros()) if has_bias else None
         self.down_bias = self.parameter("down_bias", (count, hidden), tp.nn.zeros()) if has_bias else None
         if experts.shared:
             self.shared = FeedForward(config, layer, weights, domain, experts.shared)
-            self.shared_gate = weights.linear(hidden, 1, domain, False)
+            self.shared_gate = weights.exact(hidden, 1, domain, False)
 
     def forward(self, x: Tensor) -> Tensor:
         scores = self.router(x)
@@ -293,23 +222,22 @@ class Mixture(tp.nn.Module):
         shares = tp.softmax(largest.astype("float32"), -1)
         if not self.experts.normalized:
             shares = tp.exp(largest.astype("float32") - tp.logsumexp(scores.astype("float32"), -1))
-        gate = _product(x.expand_dims(0), self.gate, self.gate_bias, chosen)
-        up = _product(x.expand_dims(0), self.up, self.up_bias, chosen)
+        gate = _biased(self.gate(self, x.expand_dims(0), chosen), self.gate_bias, chosen)
+        up = _biased(self.up(self, x.expand_dims(0), chosen), self.up_bias, chosen)
         limit = self.experts.limit
         if limit is None:
             active = tp.silu(gate) * up
         else:
             gate = tp.minimum(gate, limit)
             active = (tp.clip(up, -limit, limit) + 1) * (gate * tp.sigmoid(gate * self.experts.steepness))
-        result = (_product(active, self.down, self.down_bias, chosen) * shares.astype(x.dtype).expand_dims(1)).sum(0)
+        result = (_biased(self.down(self, active, chosen), self.down_bias, chosen) * shares.astype(x.dtype).expand_dims(1)).sum(0)
         if not self.experts.shared:
             return result
         return result + self.shared(x) * tp.sigmoid(self.shared_gate(x))
 
 
-def _product(x: Tensor, matrices: Tensor, biases: Tensor | None, chosen: Tensor) -> Tensor:
-    """x [chosen or 1, n_in] times the matrices of the chosen experts: [chosen, n_out]."""
-    y = (x.expand_dims(1) @ matrices.index(0, chosen)).spatial[:, 0]
+def _biased(y: Tensor, biases: Tensor | None, chosen: Tensor) -> Tensor:
+    """y [chosen, n_out] plus the biases of the chosen experts."""
     return y if biases is None else y + biases.index(0, chosen)
 
 

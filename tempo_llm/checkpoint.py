@@ -23,6 +23,7 @@ from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import CheckpointError, RequestError, shown
 from tempo_llm.files import read_text
 from tempo_llm.layer import Delta, Experts, Layer
+from tempo_llm.quantized import GROUP, QUANTIZED, Dtype, Matrix, named, part_name, quantize
 from tempo_llm.stacks import Stack, prefix
 from tempo_llm.tensor_file import TensorFile
 
@@ -31,8 +32,17 @@ DTYPES: Mapping[str, np.dtype[np.generic]] = {
     "float32": np.dtype(np.float32),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
     "float16": np.dtype(np.float16),
-    "int8": np.dtype(np.int8),
 }
+EXACT = ("experts.router", "experts.shared_gate", "delta.rate", "delta.decay")  # matrices that are never quantized
+FINER = (
+    "head",
+    "embedding",
+    "value",
+    "output",
+    "down",
+)  # matrices that are int8 in a model of int4, by the last part of their names
+STACKED = ("experts.gate", "experts.up", "experts.down")  # weights that are a matrix for each expert
+NAMES = (*DTYPES, *QUANTIZED)  # of the dtypes of weights
 EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 
@@ -73,6 +83,21 @@ class Weight:
             return np.stack([tensor(name).T for name in self.files])
         part = self.part(tensor(self.source)).reshape(self.shape)
         return part.T if self.is_turned else part
+
+    def quantized(self, matrix: Callable[[str], Matrix | None]) -> dict[str, np.ndarray] | None:
+        """The weight from quantized matrices of the file, by their names; None if one of them is not there."""
+        found = [matrix(name) for name in self.files]
+        matrices = [each.arrays for each in found if each is not None]
+        if len(matrices) < len(found):
+            return None
+        if "*" in self.source:
+            return {name: np.stack([each[name] for each in matrices]) for name in matrices[0]}
+        if self.half is not None:
+            return {name: np.ascontiguousarray(array[:, self.half :: 2]) for name, array in matrices[0].items()}
+        if not self.is_turned:
+            return matrices[0]
+        rows = {name: self.part(array) for name, array in matrices[0].items()}
+        return {name: np.ascontiguousarray(part.reshape(self.shape[0], -1)) for name, part in rows.items()}
 
     def write(self, weight: np.ndarray, tensors: dict[str, np.ndarray], at: str) -> None:
         """Write the weight as it is stored into tensors of the file, whose names begin with `at`. Those that are not there are made."""
@@ -181,43 +206,57 @@ def _matrices(sizes: Mapping[str, tuple[int, int, bool]]) -> dict[str, tuple[int
     return shapes
 
 
-def load_weights(directory: str | Path, config: LlamaConfig, dtype: str = "float32") -> dict[str, np.ndarray]:
-    """All weights of the model in `directory`, by their names in `tempo_llm.llama`, in `dtype`: a key of DTYPES.
+def load_weights(directory: str | Path, config: LlamaConfig, dtype: str | None = None) -> dict[str, np.ndarray]:
+    """All weights of the model in `directory`, by their names in `tempo_llm.llama`, in `dtype`: one of `NAMES`. Without it,
+    a quantized checkpoint keeps its own dtype, and others are float32.
 
     The weights of the layers have shape (layers, ...), with a row for each layer that has the weight. `final_norm.weight` is (hidden,),
     `head.weight` (hidden, vocabulary) and, unless the head is tied to it, `embedding.weight` (vocabulary, hidden).
-    With "int8" each column of a matrix [in, out] is stored as integers from -127 to 127, and its float32 `scale` [out] beside it (of the
-    embedding, each row); other weights are float32.
+    With "int8" and "int4", matrices are [..., out, in], quantized as `tempo_llm.quantized` says, with `scale` (and `offset`) beside `weight`;
+    other weights are float32, and so are routers.
 
     Raises one `CheckpointError` that lists every missing tensor, every unused one, and every one of the wrong shape; one for a number that
     is NaN or infinite; and RequestError for another dtype.
     """
-    check_dtype(dtype)
-    tensors = _open(Path(directory))
+    if dtype is not None:
+        check_dtype(dtype)
+    tensors = open_tensors(Path(directory))
+    own = [file.quantized for file in {id(file): file for file in tensors.values()}.values() if file.quantized is not None]
+    chosen = dtype or next(iter(own), ("float32", GROUP))[0]
+    group = next((size for kind, size in own if kind == chosen), GROUP)
     layers = [layer_weights(config, number) for number in range(config.num_hidden_layers)]
     tied = is_tied(tensors, config)
-    shapes = {FINAL_NORM: (config.hidden_size,), EMBEDDING: (config.vocab_size, config.hidden_size)}
-    if not tied:
-        shapes[HEAD] = shapes[EMBEDDING]
-    for number, layer in enumerate(layers):
-        shapes |= {f"model.layers.{number}.{name}": shape for w in layer.values() for name, shape in w.files.items()}
-    _check(tensors, shapes, directory)
+    check_tensors(tensors, file_shapes(config, tied), directory)
 
-    weights = _stored("final_norm.weight", _read(tensors, "", FINAL_NORM), dtype)
-    weights |= _stored("head.weight", _read(tensors, "", EMBEDDING if tied else HEAD).T, dtype)
+    def stored(name: str, weight: Weight, at: str = "") -> dict[str, np.ndarray]:
+        return _stored(name, weight, tensors, at, chosen, group)
+
+    outer = (config.vocab_size, config.hidden_size)
+    weights = stored("final_norm.weight", Weight(FINAL_NORM, (config.hidden_size,)))
+    weights |= stored("head.weight", Weight(EMBEDDING if tied else HEAD, outer))
     if not tied:
-        weights |= _stored("embedding.weight", _read(tensors, "", EMBEDDING), dtype, axis=1)
+        weights |= stored("embedding.weight", Weight(EMBEDDING, outer, is_turned=False))
     for name in dict.fromkeys(name for layer in layers for name in layer):
         numbers = [number for number, layer in enumerate(layers) if name in layer]
         stacked: dict[str, np.ndarray] = {}
         for row, number in enumerate(numbers):
-            weight = layers[number][name].read(partial(_read, tensors, f"model.layers.{number}."))
-            for key, array in _stored(name, weight, dtype).items():
+            for key, array in stored(name, layers[number][name], f"model.layers.{number}.").items():
                 if key not in stacked:
                     stacked[key] = np.empty((len(numbers), *array.shape), array.dtype)
                 stacked[key][row] = array
         weights |= stacked
     return weights
+
+
+def file_shapes(config: LlamaConfig, tied: bool) -> dict[str, tuple[int, ...]]:
+    """The shapes of a checkpoint's tensors, by their names in the file."""
+    shapes: dict[str, tuple[int, ...]] = {FINAL_NORM: (config.hidden_size,), EMBEDDING: (config.vocab_size, config.hidden_size)}
+    if not tied:
+        shapes[HEAD] = shapes[EMBEDDING]
+    for number in range(config.num_hidden_layers):
+        layer = layer_weights(config, number).values()
+        shapes |= {f"model.layers.{number}.{name}": shape for weight in layer for name, shape in weight.files.items()}
+    return shapes
 
 
 def split(weights: Mapping[str, np.ndarray], config: LlamaConfig, stacks: Sequence[Stack]) -> dict[str, np.ndarray]:
@@ -227,7 +266,7 @@ def split(weights: Mapping[str, np.ndarray], config: LlamaConfig, stacks: Sequen
     owners: dict[str, list[int]] = {}  # by the name of a weight: the layers that have it
     for number in range(config.num_hidden_layers):
         for name in layer_weights(config, number):
-            for key in {name, scale_name(name)} & weights.keys():
+            for key in {name, part_name(name, "scale"), part_name(name, "offset")} & weights.keys():
                 owners.setdefault(key, []).append(number)
     parts = {name: array for name, array in weights.items() if name not in owners}
     for body, repeats in ((body, stack.repeats) for stack in stacks for body in stack.bodies):
@@ -259,38 +298,47 @@ def joined(parts: Mapping[str, np.ndarray], stacks: Sequence[Stack]) -> dict[str
 
 def check_dtype(dtype: str) -> None:
     """Raises RequestError for a dtype that weights cannot have."""
-    if not isinstance(dtype, str) or dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in NAMES:
         raise RequestError(
-            f"the dtype {shown(dtype)} is unknown; weights can be {', '.join(DTYPES)}", hint='dtype="bfloat16", for example'
+            f"the dtype {shown(dtype)} is unknown; weights can be {', '.join(NAMES)}", hint='dtype="bfloat16", for example'
         )
 
 
-def scale_name(name: str) -> str:
-    """The name of the scales of an int8 matrix."""
-    return name.removesuffix("weight") + "scale"
+def is_quantized(name: str, weight: Weight) -> bool:
+    """Whether a weight is quantized in a quantized model: a matrix that is neither a router, a gate of one number, nor a convolution."""
+    if name.removesuffix(".weight") in EXACT:
+        return False
+    return name in STACKED or (name.endswith(".weight") and len(weight.shape) == 2)
 
 
-def quantized(matrix: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """A float32 matrix as int8, and the float32 scales that give it back: each column (`axis` 0) or row (1) has one.
+def _stored(name: str, weight: Weight, tensors: Mapping[str, Readable], at: str, dtype: str, group: int) -> dict[str, np.ndarray]:
+    """A weight in `dtype`, in order in memory, by name, with its scales and offsets if it has some.
 
-    The largest number of a column becomes ±127, so that no element is wrong by more than half a scale.
+    A matrix that the file has in this very form is taken as it is.
     """
-    largest = np.abs(matrix).max(axis, keepdims=True)
-    scales = np.where(largest > 0, largest / np.float32(127), np.float32(1)).astype(np.float32)
-    return np.rint(matrix / scales).astype(np.int8), scales.squeeze(axis)
+    is_narrow = dtype in QUANTIZED and is_quantized(name, weight)
+    kind = kind_of(name, dtype)
+    if is_narrow:
+
+        def matrix(source: str) -> Matrix | None:
+            found = tensors[at + source].matrix(at + source)
+            return found.exactly(kind) if found is not None and found.group == group else None
+
+        arrays = weight.quantized(matrix)
+        if arrays is not None:
+            return named(name, arrays)
+    array = weight.read(partial(read_tensor, tensors, at))
+    if is_narrow:
+        return named(name, quantize(array if name == "embedding.weight" else array.swapaxes(-1, -2), kind, group))
+    return {name: np.ascontiguousarray(array.astype(DTYPES.get(dtype, DTYPES["float32"])))}
 
 
-def _stored(name: str, array: np.ndarray, dtype: str, axis: int = 0) -> dict[str, np.ndarray]:
-    """A weight in `dtype`, in order in memory, by name, with its scales if it has some."""
-    if dtype != "int8":
-        return {name: np.ascontiguousarray(array.astype(DTYPES[dtype]))}
-    if array.ndim != 2 or (name.startswith("experts.") and not name.endswith(".weight")):
-        return {name: np.ascontiguousarray(array.astype(np.float32))}
-    numbers, scales = quantized(array.astype(np.float32), axis)
-    return {name: np.ascontiguousarray(numbers), scale_name(name): scales}
+def kind_of(name: str, dtype: str) -> Dtype:
+    """The dtype of a quantized matrix in a model of `dtype`: some are int8 in all."""
+    return "int8" if dtype == "int8" or name.removesuffix(".weight").rpartition(".")[2] in FINER else "int4"
 
 
-def _read(tensors: Mapping[str, Readable], at: str, name: str) -> np.ndarray:
+def read_tensor(tensors: Mapping[str, Readable], at: str, name: str) -> np.ndarray:
     """The tensor `name` of a layer, whose names begin with `at`, or of the model. Raises CheckpointError for a number that is not finite."""
     name = at + name
     array = tensors[name].read(name)
@@ -307,7 +355,7 @@ def _read(tensors: Mapping[str, Readable], at: str, name: str) -> np.ndarray:
 
 def count_parameters(directory: str | Path) -> tuple[int, int]:
     """The number of parameters in a model's files, and the bytes of these files. Raises CheckpointError."""
-    tensors = _open(Path(directory))
+    tensors = open_tensors(Path(directory))
     count = sum(math.prod(file.shape(name)) for name, file in tensors.items())
     return count, sum(path.stat().st_size for path in {file.path for file in tensors.values()})
 
@@ -332,9 +380,21 @@ class Readable(Protocol):
 
     def read(self, name: str) -> np.ndarray: ...
 
+    @property
+    def quantized(self) -> tuple[Dtype, int] | None:
+        """The dtype and the group of its matrices, if they are quantized."""
 
-def _open(directory: Path) -> dict[str, Readable]:
+    def matrix(self, name: str) -> Matrix | None:
+        """The matrix `name`, if it is quantized by groups. It is [..., out, in]."""
+
+
+def open_tensors(directory: Path) -> dict[str, Readable]:
     """Each tensor name of the checkpoint, with the file that holds it."""
+    if directory.is_file():
+        from tempo_llm.gguf_model import GgufTensors
+
+        tensors = GgufTensors(directory)
+        return dict.fromkeys(tensors.names, tensors)
     single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
     if single.exists():
         file = TensorFile(single)
@@ -369,7 +429,7 @@ def _open_shards(directory: Path, index: Path) -> dict[str, Readable]:
     return {name: files[shard] for name, shard in weight_map.items()}
 
 
-def _check(tensors: Mapping[str, Readable], shapes: Mapping[str, tuple[int, ...]], directory: str | Path) -> None:
+def check_tensors(tensors: Mapping[str, Readable], shapes: Mapping[str, tuple[int, ...]], directory: str | Path) -> None:
     """Compare the tensors with the names and `shapes` that the configuration needs; report all differences in one error."""
     missing = [name for name in shapes if name not in tensors]
     unused = [name for name in tensors if name not in shapes and not name.endswith(IGNORED_SUFFIX)]

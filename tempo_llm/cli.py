@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from tempo_llm import completion
 from tempo_llm.batches import WAITING, Service, read_waiting
+from tempo_llm.command_errors import reported as _errors
 from tempo_llm.errors import LlmError, RequestError
 from tempo_llm.files import read_text
 from tempo_llm.flags import (
@@ -49,7 +50,7 @@ from tempo_llm.flags import (
 )  # fmt: skip
 from tempo_llm.json_files import JsonObject, parse_json
 from tempo_llm.lines import Line, Lines, completion_report, read_prompts
-from tempo_llm.streams import check_output, drop_output, explained, open_streams
+from tempo_llm.streams import drop_output, explained, open_streams
 
 if TYPE_CHECKING:
     from tempo_core import Profile
@@ -138,48 +139,6 @@ ConfigFile = Annotated[
 ]
 
 
-@contextlib.contextmanager
-def _errors(prints: bool = True) -> Iterator[contextlib.ExitStack]:
-    """What a user can do wrong, and what a machine lacks, is one line on standard error and the exit code 1.
-
-    What is entered into the stack lasts as long as the command. A command that `prints` what it computes needs a standard output.
-    """
-    try:
-        if prints:
-            check_output()
-        with contextlib.ExitStack() as stack:
-            yield stack
-    except LlmError as error:
-        _fail(str(error))
-    except (typer.Exit, typer.BadParameter):
-        raise
-    except KeyboardInterrupt as error:
-        from tempo_core.runs.stop import exit_status
-
-        typer.echo("interrupted", err=True)
-        raise typer.Exit(exit_status(error)) from None
-    except BrokenPipeError:  # the reader has seen enough
-        drop_output()
-        raise typer.Exit(0) from None
-    except OSError as error:
-        drop_output()
-        _fail(explained(error))
-    except MemoryError:
-        _fail("this machine has too little memory for the request\n  hint: ask for fewer tokens or samples, or --dtype int8")
-    except Exception as error:
-        from tempo_core.errors import TempoError
-        from tempo_core.runs.commands import UserError
-
-        if not isinstance(error, (TempoError, UserError)):
-            raise
-        _fail(str(error))
-
-
-def _fail(message: str) -> None:
-    typer.echo(f"error: {message}", err=True)
-    raise typer.Exit(1)
-
-
 def _say_what_compiles(stack: contextlib.ExitStack) -> None:
     """Print what XLA compiles, if that takes long, until the stack is closed."""
     from tempo_core.runs.commands import announcing
@@ -204,7 +163,7 @@ def _located(model: str | None) -> Path:
 def _load(
     command: contextlib.ExitStack,
     model: Path,
-    dtype: str,
+    dtype: str | None,
     attention: str | None,
     cache: Path | None,
     no_cache: bool,
@@ -315,7 +274,7 @@ def generate(
     stream: Annotated[
         bool | None, typer.Option("--stream/--no-stream", help="Print text as it comes (default: on a terminal).")
     ] = None,
-    dtype: Dtype = "float32",
+    dtype: Dtype = None,
     device: Device = None,
     devices: Devices = "1",
     memory_limit: MemoryLimit = None,
@@ -537,7 +496,7 @@ def chat(
     presence_penalty: PresencePenalty = 0.0,
     logit_bias: LogitBias = None,
     seed: Seed = 0,
-    dtype: Dtype = "float32",
+    dtype: Dtype = None,
     device: Device = None,
     devices: Devices = "1",
     memory_limit: MemoryLimit = None,
@@ -629,7 +588,7 @@ def plan(
     prompt_tokens: Annotated[int, typer.Option(help="The length of the prompts.")] = 128,
     rows: Annotated[int, typer.Option(help="How many prompts.")] = 1,
     max_new_tokens: MaxNewTokens = 128,
-    dtype: Dtype = "float32",
+    dtype: Dtype = None,
     attention: AttentionFlag = None,
     max_context: MaxContext = None,
     full: Annotated[bool, typer.Option("--full", help="Print each statement and each store on its own line.")] = False,
@@ -658,7 +617,7 @@ def bench(
     rows: Annotated[int, typer.Option(help="How many prompts.")] = 1,
     max_new_tokens: MaxNewTokens = 128,
     repeats: Annotated[int, typer.Option(help="How many runs to measure; the medians are printed.")] = 3,
-    dtype: Dtype = "float32",
+    dtype: Dtype = None,
     device: Device = None,
     devices: Devices = "1",
     memory_limit: MemoryLimit = None,
@@ -680,6 +639,29 @@ def bench(
             typer.echo(json.dumps(asdict(figures)))
         else:
             typer.echo(str(figures))
+
+
+# -- quantize -----------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def quantize(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A model, as --model names it.", autocompletion=completion.models)
+    ],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="The directory to write.")],
+    dtype: Annotated[str, typer.Option(help="int8 or int4.")] = "int8",
+    group: Annotated[int, typer.Option(help="How many numbers of a row share a scale: 16, 32, 64 or 128.")] = 32,
+    force: Annotated[bool, typer.Option("--force", help="Replace TARGET.")] = False,
+) -> None:
+    """Write a model with int8 or int4 matrices: a third or a fifth of float32's bytes. Commands load it as any other model."""
+    with _errors():
+        from tempo_llm.quantize import quantize_model
+
+        written = quantize_model(_located(source), target, dtype, group, force)
+        typer.echo(
+            f"{target}: {written.matrices} matrices are {dtype}; {written.bytes_before / 1e6:,.1f} MB became {written.bytes_after / 1e6:,.1f} MB"
+        )
 
 
 # -- doctor -------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tempo_llm.json_files import JsonObject
 from tempo_llm.layer import Layer, Rope
 from tempo_llm.values import Values
 
+QUANT_METHOD = "tempo"  # of what `tempo-llm quantize` writes
 REQUIRED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 
 
@@ -83,7 +84,11 @@ class LlamaConfig:
 
     @staticmethod
     def from_directory(directory: str | Path) -> LlamaConfig:
-        """The configuration of a checkpoint directory. Raises `ModelConfigError` if it is missing or not supported."""
+        """The configuration of a checkpoint directory, or of a GGUF file. Raises `ModelConfigError` if it is missing or not supported."""
+        if Path(directory).is_file():
+            from tempo_llm.gguf_model import config_values
+
+            return LlamaConfig.from_values(config_values(directory), source=str(directory))
         path = Path(directory) / "config.json"
         values = _read_json(path)
         generation = path.with_name("generation_config.json")
@@ -142,12 +147,12 @@ def _model_type(values: JsonObject, source: str) -> str:
             f"{source}: model_type is {shown(kind)}, which is not supported; the types are {', '.join(FAMILIES)}",
             hint="Llama 2, 3 and 3.x, TinyLlama and SmolLM have model_type 'llama'",
         )
-    if values.get("quantization_config"):
-        settings = values["quantization_config"]
-        method = settings.get("quant_method", "unknown") if isinstance(settings, Mapping) else "unknown"
+    settings = values.get("quantization_config")
+    method = settings.get("quant_method", "unknown") if isinstance(settings, Mapping) else "unknown"
+    if settings and method != QUANT_METHOD:
         raise ModelConfigError(
             f"{source}: the weights are quantized ({method}), which is not supported",
-            hint="use the float16, bfloat16 or float32 checkpoint of this model",
+            hint="use the float16, bfloat16 or float32 checkpoint of this model, or its GGUF file",
         )
     return kind
 

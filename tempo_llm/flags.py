@@ -18,7 +18,13 @@ ModelName = Annotated[
         autocompletion=completion.models,
     ),
 ]
-Dtype = Annotated[str, typer.Option(help="Format of weights and keys: float32, bfloat16, float16, int8 (weights only).")]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        help="Format of weights and keys: float32, bfloat16, float16; int8 or int4 (weights only).",
+        show_default="the model's own if it is quantized, else float32",
+    ),
+]
 AttentionFlag = Annotated[
     str | None,
     typer.Option(

@@ -118,8 +118,8 @@ class Generator:
             raise RequestError(
                 f"the capacity is {shown(capacity)}; this model takes 1 to {config.max_position_embeddings} tokens"
             )
-        self.form = Weights(str(weights["head.weight"].dtype), "embedding.weight" not in weights)
-        self._weights = split(weights, config, stacks_of(config, self.attention))
+        self.form = Weights.of(weights)
+        self._weights = self.form.arranged(split(weights, config, stacks_of(config, self.attention)))
         self._options = {**options, "disable": (*options.get("disable", ()), *LOOPS)}
         self._decoders: dict[tuple[Features, int, bool, bool], Decoder] = {}
         self._programs: dict[tuple[Features, Sizes, bool], tp.Program[dict[str, np.ndarray]]] = {}
@@ -130,7 +130,7 @@ class Generator:
     def from_directory(
         directory: str | Path,
         attention: Attention | None = None,
-        dtype: str = "float32",
+        dtype: str | None = None,
         capacity: int | None = None,
         **options: Any,
     ) -> Generator:
@@ -305,13 +305,7 @@ class Generator:
         if key in self._programs:
             self._programs[key] = self._programs.pop(key)  # the last one used is the last one to go
             return decoder, self._programs[key]
-        blocks = tp.upto(sizes.blocks + has_past)
-        bounds: Bounds = {
-            decoder.blocks: blocks, decoder.copies: blocks, decoder.places: sizes.block, decoder.length: tp.upto(sizes.new),
-            decoder.rows: sizes.rows, decoder.samples: sizes.samples, **decoder.loops,
-        }  # fmt: skip
-        if decoder.past is not None:
-            bounds = {**bounds, decoder.past: blocks}
+        bounds = decoder.bounds(sizes.blocks, sizes.new, sizes.rows, sizes.samples)
         options = dict(self._options)
         if sizes.block * sizes.blocks > TILE:
             options["tile"] = {"n": TILE, **dict(options.get("tile", {}))}

@@ -34,7 +34,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def locate(model: str | Path) -> Path:
-    """The directory of a model. A directory comes first, then `checkpoints/NAME`, then a model of that name that comes with this package
+    """The directory of a model, or its GGUF file. A directory comes first, then `checkpoints/NAME`, then a model of that name that comes with this package
     (`tiny-llama`), then the repository in Hugging Face's cache or hub.
 
     Raises RequestError, which says where it looked, and how to get the weights.
@@ -48,8 +48,11 @@ def locate(model: str | Path) -> Path:
         if os.path.isdir(candidate):  # unlike Path.is_dir, False for a name that is too long for a file
             return candidate
     if os.path.isfile(name):
+        if name.lower().endswith(".gguf"):
+            return Path(name)
         raise RequestError(
-            f"{name} is a file, but a model is a directory", hint=f"give the directory: --model {Path(name).parent}"
+            f"{name} is a file, but a model is a directory, or a .gguf file",
+            hint=f"give the directory: --model {Path(name).parent}",
         )
     name = name if len(name) < 200 else f"{name[:197]}..."
     looked = [f"the directory {name}", f"{CHECKPOINTS}/{name}", "the models of this package"]

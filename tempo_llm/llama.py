@@ -13,12 +13,14 @@ from dataclasses import dataclass
 
 import tempo_core as tp
 from tempo_core import Expr, Tensor
+from tempo_core.typing import Bounds
 from tempo_llm.attention import Attention
-from tempo_llm.blocks import FLOAT32, Block, Int8Linear, Weights, rms_norm
+from tempo_llm.blocks import Block, rms_norm
 from tempo_llm.config import LlamaConfig
 from tempo_llm.sampling import GREEDY, Features, choose, penalized
 from tempo_llm.stacks import Stack, prefix, stacks_of
 from tempo_llm.times import Blocks, Past, Points, Time, Tokens, computed
+from tempo_llm.weights import FLOAT32, Weights
 
 __all__ = ["FLOAT32", "Decoder", "Llama", "Scorer", "Weights", "trace_decoder", "trace_scorer"]
 
@@ -36,17 +38,12 @@ class Llama(tp.nn.Module):
                 block = Block(config, body.layer, body.pattern, step, weights, prefix(body, stacks))
                 setattr(self, f"layer_{body.first}", block)
         self.final_norm = rms_norm(hidden, (), config.rms_norm_eps, config.layers[0].norm_offset, weights.computed)
-        self.head = weights.linear(hidden, vocabulary, (), False)
-        self.embedding = None if weights.tied else Table(vocabulary, hidden, weights)
+        self.head = weights.head(hidden, vocabulary)
+        self.embedding = None if weights.tied else weights.table(vocabulary, hidden)
 
     def embed(self, token: Tensor) -> Tensor:
         """The first hidden state of a token: a row of the embedding, or a column of the head if the two are tied."""
-        if self.embedding is not None:
-            row = self.embedding(token)
-        else:
-            row = self.head.weight.index(1, token)
-            if isinstance(self.head, Int8Linear):
-                row = row.astype("float32") * self.head.scale.index(0, token)
+        row = self.weights.row(self.head, token) if self.embedding is None else self.embedding(token)
         return row if self.config.embedding_scale == 1.0 else row * self.config.embedding_scale
 
     def after(self, token: Tensor, at: tuple[Expr, ...], time: Time) -> Tensor:
@@ -70,20 +67,6 @@ class Llama(tp.nn.Module):
         logits = self.head(self.final_norm(hidden)).astype("float32")
         cap = self.config.logit_cap
         return logits if cap is None else cap * tp.tanh(logits / cap)
-
-
-class Table(tp.nn.Module):
-    """The rows of the embedding: int32 token to [hidden]. int8 rows have a float32 scale each."""
-
-    def __init__(self, count: int, width: int, weights: Weights):
-        super().__init__(fed=True, dtype=weights.dtype)
-        self.weight = self.parameter("weight", (count, width), tp.nn.zeros())
-        self.dtype = "float32"
-        self.scale = self.parameter("scale", (count,), tp.nn.zeros()) if weights.dtype == "int8" else None
-
-    def forward(self, token: Tensor) -> Tensor:
-        row = self.weight.index(0, token)
-        return row if self.scale is None else row.astype("float32") * self.scale.index(0, token)
 
 
 @dataclass(frozen=True)
@@ -120,6 +103,14 @@ class Decoder:
     loops: dict[Expr, int]
     past: Expr | None
     kept: dict[str, KeptArray]
+
+    def bounds(self, blocks: int, new: int, rows: int = 1, samples: int = 1) -> Bounds:
+        """The bounds of a program for prompts of up to so many blocks, and up to so many new tokens."""
+        numbers = tp.upto(blocks if self.past is None else blocks + 1)
+        lengths = {self.blocks: numbers, self.copies: numbers, self.length: tp.upto(new)}
+        if self.past is not None:
+            lengths[self.past] = numbers
+        return {**lengths, self.places: self.block, self.rows: rows, self.samples: samples, **self.loops}
 
 
 def trace_decoder(

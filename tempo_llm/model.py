@@ -29,7 +29,7 @@ Prompts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 
 def load(
     model: str | Path,
-    dtype: str = "float32",
+    dtype: str | None = None,
     attention: str | Attention | Pattern | None = None,
     *,
     capacity: int | None = None,
@@ -37,18 +37,20 @@ def load(
     prompt_cache_bytes: int = 4 * 2**30,
     **options: Any,
 ) -> Model:
-    """The model in a checkpoint directory, under `checkpoints/`, or in a repository of Hugging Face.
+    """The model in a checkpoint directory or a GGUF file, under `checkpoints/`, or in a repository of Hugging Face.
 
-    `dtype` is that of weights and keys: "float32", "bfloat16", "float16", or "int8" (int8 matrices, float32 numbers otherwise). `attention`
-    is a pattern, or patterns by layers (`"0-3:full,4-:window=1024+sink=4"`); without it, the windows of the model's configuration.
-    `capacity` is the greatest number of positions of a program; without it, programs have as many as requests need. With `prompt_cache`,
-    what is computed of prompts is kept for prompts that begin in the same way, at most `prompt_cache_bytes`: in memory, or in the directory
-    that it names.
+    `dtype` is that of weights and keys: "float32", "bfloat16", "float16", "int8" or "int4" (quantized matrices, float32 numbers otherwise).
+    Without it, a quantized model keeps its own, and others are float32. `attention` is a pattern, or patterns by layers
+    (`"0-3:full,4-:window=1024+sink=4"`); without it, the windows of the model's configuration.
+    `capacity` is the greatest number of positions of a program; without it, programs have as many as requests need. With
+    `prompt_cache`, what is computed of prompts is kept for prompts that begin in the same way, at most `prompt_cache_bytes`: in memory, or in
+    the directory that it names.
     `options` are fields of `tempo_core.Config`, such as `cache`.
 
     Raises RequestError if there is no such model or dtype, ModelConfigError, CheckpointError, TokenizerError and PatternError.
     """
-    check_dtype(dtype)
+    if dtype is not None:
+        check_dtype(dtype)
     Config(**options)  # reports a mistake before the weights are read
     directory = locate(model)
     config = LlamaConfig.from_directory(directory)

@@ -116,7 +116,7 @@ class Blocks:
         return None if self.past is None else self.block >= self.past.count
 
     @property
-    def all_places(self) -> slice:
+    def _all_places(self) -> slice:
         return slice(0, self.size)
 
     def reached(self, layer: tp.nn.Module, keys: Tensor, values: Tensor, pattern: Pattern) -> list[Reached]:
@@ -155,9 +155,9 @@ class Blocks:
         """
         span = slice(start, stop)
         keys, values = (
-            self._copied(x, copy, span)
+            self.read_copy(x, copy, span)
             if copy is not None
-            else self._blocks_of(x if part.end is None else copied_where(x, self.block < self.end(part)), span)
+            else self.read_blocks(x if part.end is None else copied_where(x, self.block < self.end(part)), span)
             for x in self.kept_keys[layer]
         )
         columns = self.at(start) + tp.arange((stop - start) * self.size)
@@ -168,13 +168,14 @@ class Blocks:
             counts.append(columns >= 0)
         return Reached(keys, values, functools.reduce(operator.and_, counts))
 
-    def _blocks_of(self, x: Tensor, blocks: slice) -> Tensor:
+    def read_blocks(self, x: Tensor, blocks: slice) -> Tensor:
         """x at all places of blocks: [positions, ...]."""
-        return self.read(x, {self.block: blocks, self.place: self.all_places}).reshape(-1, *x.shape)
+        return self.read(x, {self.block: blocks, self.place: self._all_places}).reshape(-1, *x.shape)
 
-    def _copied(self, x: Tensor, copy: Expr, blocks: slice) -> Tensor:
+    def read_copy(self, x: Tensor, copy: Expr, blocks: slice) -> Tensor:
+        """A copy of x, whose step `copy` stands for the blocks, at all places: [positions, ...]."""
         of_copy = self.read(x, {self.block: tp.min(copy, self.count - 1)})
-        places: dict[IntoExpr, Place] = {copy: blocks, self.place: self.all_places}
+        places: dict[IntoExpr, Place] = {copy: blocks, self.place: self._all_places}
         return self.read(of_copy, places).reshape(-1, *x.shape)
 
     def read(self, x: Tensor, places: Mapping[IntoExpr, Place]) -> Tensor:
@@ -210,7 +211,7 @@ class Blocks:
         for layer, (keys, values) in self.kept_keys.items():
             reach = self.reach(layer)
             first = 0 if reach is None else tp.max(self.count - 1 + (-reach // self.size), 0)
-            span: dict[IntoExpr, Place] = {self.block: slice(first, self.count), self.place: self.all_places}
+            span: dict[IntoExpr, Place] = {self.block: slice(first, self.count), self.place: self._all_places}
             for name, x in (("keys", keys), ("values", values)):
                 outputs[f"past.{layer.name}.{name}"] = self.read(x, span), reach, False
         for layer, state in self.states.items():

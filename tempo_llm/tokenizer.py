@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from tempo_llm.chat import ChatTemplate, Message, conversation, token_text
 from tempo_llm.errors import TokenizerError
@@ -53,8 +53,17 @@ class Tokenizer:
     def if_there(directory: str | Path) -> Tokenizer | None:
         """The tokenizer of a model directory, or None if there is none. Raises `TokenizerError` if it is damaged."""
         root = Path(directory)
+        if root.is_file():
+            from tempo_llm.gguf_model import tokenizer_of
+
+            return tokenizer_of(root)
         is_there = (root / "tokenizer.json").exists() or (root / "tokenizer.model").exists()
         return Tokenizer.from_directory(root) if is_there else None
+
+    @staticmethod
+    def of_fast(fast: Any, settings: JsonObject, template: ChatTemplate | None) -> Tokenizer:
+        """A tokenizer of the package `tokenizers`."""
+        return Tokenizer(_Tokenizers(fast), settings, template)
 
     def encode(self, prompt: str, *, raw: bool, system_prompt: str | None = None, special: bool = False) -> list[int]:
         """The ids of `prompt`: of its text alone if `raw`, else of a user's message in the chat template.
@@ -143,16 +152,23 @@ def _read_settings(path: Path) -> JsonObject:
 
 def _read_codec(root: Path) -> _Codec:
     if (root / "tokenizer.json").exists():
-        return _Tokenizers(root / "tokenizer.json")
+        return _Tokenizers.of_file(root / "tokenizer.json")
     if (root / "tokenizer.model").exists():
         return _SentencePiece(root / "tokenizer.model")
     raise TokenizerError(f"no tokenizer.json or tokenizer.model in {root}", hint="copy it from the model's own directory")
 
 
 class _Tokenizers:
-    """tokenizer.json, through the `tokenizers` package."""
+    """A tokenizer of the package `tokenizers`."""
 
-    def __init__(self, path: Path):
+    def __init__(self, fast: Any):
+        self._fast = fast
+        self._fast.no_truncation()
+        self._fast.no_padding()
+
+    @staticmethod
+    def of_file(path: Path) -> _Tokenizers:
+        """That of a tokenizer.json."""
         try:
             from tokenizers import Tokenizer as Fast
         except ImportError:
@@ -161,11 +177,9 @@ class _Tokenizers:
             ) from None
         try:
             check_regular(path)
-            self._fast = Fast.from_file(str(path))
+            return _Tokenizers(Fast.from_file(str(path)))
         except Exception as error:  # the package raises a bare Exception for every fault in the file
             raise TokenizerError(f"{path} cannot be read: {str(error)[:300]}") from None
-        self._fast.no_truncation()
-        self._fast.no_padding()
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         return list(self._fast.encode(text, add_special_tokens=add_special_tokens).ids)

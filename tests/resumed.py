@@ -18,6 +18,7 @@ from benchmarks.classics import filters, returns
 from benchmarks.classics.classic import Classic
 from benchmarks.decode import random_model
 from tempo_llm.attention import Attention
+from tempo_llm.generate import LOOPS
 from tempo_llm.llama import trace_decoder
 from tempo_llm.sampling import Sampling, uniform_draws
 from tempo_rl.agents import build_agent
@@ -86,17 +87,16 @@ def decoding() -> Live:
     """Two rows of a Llama with random weights, whose tokens are drawn."""
     config, weights = random_model("tiny")
     decoder = trace_decoder(config, Attention(), Sampling(1.5).features())
-    bounds = {decoder.rows: 2, decoder.prompt: 2, decoder.length: 7, decoder.layers: config.num_hidden_layers}
+    bounds = {**decoder.bounds(1, 7, 2), decoder.blocks: 1, decoder.copies: 1, decoder.length: 7}
     prompt = {
-        "prompt": np.array([[5, 7], [9, 1]], "int32"),
-        "given": np.array([[-1, 3 if t == 2 else -1] for t in range(7)], "int32"),
+        "prompt": np.array([[5, 7], [9, 1], [0, 3], *[[0, 0]] * 13], "int32")[None],
         "start": np.array([2, 3], "int32"),
-        "limit": np.array([7, 7], "int32"),
+        "limit": np.array([9, 10], "int32"),
         "ends": np.zeros(config.vocab_size, bool),
-        "draw": np.stack([uniform_draws(0, [row], 0, 7) for row in range(2)], 1),
+        "draw": np.stack([uniform_draws(0, [row], 0, 7) for row in range(2)], 1)[:, :, None],
     }
     inputs = {**weights, **prompt, "temperature": np.float32(1.5)}
-    return Live(decoder.context.compile(bounds, decoder.outputs), inputs)
+    return Live(decoder.context.compile(bounds, decoder.outputs, tp.Config(disable=LOOPS)), inputs)
 
 
 PROGRAMS: dict[str, Callable[[], Live]] = {

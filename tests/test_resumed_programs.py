@@ -21,7 +21,7 @@ STOPS = {  # how often each program is stopped: once an iteration of its outermo
     "LSTM": 4,
     "Kalman filter": 13,  # loops over the covariances, the means, and back
     "Q-learning with a replay window": 7,  # the loss of the last of 8 iterations needs no update
-    "decoding": 5,  # the positions after the prompt
+    "decoding": 6,  # the positions after the prompt
 }
 SLOW = ("PPO, environment in JAX", "PPO, environment on the host", "LSTM", "REINFORCE", "Kalman filter")
 

@@ -56,18 +56,17 @@ def reinforce() -> tp.Program[Any]:
 def _decoder(rows: int) -> tp.Program[Any]:
     from benchmarks.decode import random_model
     from tempo_llm.attention import Attention
+    from tempo_llm.generate import LOOPS
     from tempo_llm.llama import trace_decoder
 
     config, _ = random_model("tiny")
     decoder = trace_decoder(config, Attention())
-    lengths = tp.upto(64)
-    bounds = {decoder.rows: rows, decoder.prompt: lengths, decoder.length: lengths, decoder.layers: config.num_hidden_layers}
-    return decoder.context.compile(bounds, outputs=decoder.outputs)
+    return decoder.context.compile(decoder.bounds(4, 64, rows), decoder.outputs, tp.Config(disable=LOOPS))
 
 
 @program("llama 1 row")
 def llama_of_one_row() -> tp.Program[Any]:
-    """Greedy decoding of one row, over up to 64 positions."""
+    """Greedy decoding of one row: a prompt of up to 4 blocks, and up to 64 new tokens."""
     return _decoder(1)
 
 

@@ -44,6 +44,11 @@ class Finetuning(Task):
 
     def __init__(self, recipe: FinetuneRecipe, say: Callable[[str], None] = print):
         self.recipe, self.directory = recipe, locate(recipe.model)
+        if self.directory.is_file():
+            raise RecipeError(
+                f"model: {self.directory} is a GGUF file, but training begins with a checkpoint directory",
+                hint="take the checkpoint of this model in Hugging Face's format",
+            )
         config = LlamaConfig.from_directory(self.directory)
         if recipe.lora.rank:
             self.adapters = recipe.lora
@@ -75,11 +80,15 @@ class Finetuning(Task):
             raise TokenizerError(
                 f"the tokenizer of {self.directory} has the token {largest}, but the model's vocabulary {config.vocab_size}"
             )
-        self.base = interruptible(lambda: split(load_weights(self.directory, config), config, windowed_stacks(config)))
+        self.base = interruptible(lambda: split(load_weights(self.directory, config, "float32"), config, windowed_stacks(config)))
         self.config = replace(config, tie_word_embeddings="embedding.weight" not in self.base)
-        self.described: JsonObject = json.loads(read_text(self.directory / "config.json"))
+        self.described: JsonObject = {
+            key: value
+            for key, value in json.loads(read_text(self.directory / "config.json")).items()
+            if key != "quantization_config"  # weights are stored as floats
+        }
         stored = self.described.get("dtype") or self.described.get("torch_dtype")
-        self.saved_dtype = recipe.saved_dtype or (stored if stored in DTYPES else "float32")
+        self.saved_dtype = recipe.saved_dtype or (stored if isinstance(stored, str) and stored in DTYPES else "float32")
         total = sum(array.size for array in self.base.values())
         trained = sum(array.size for array in self.first_values().values()) - (total if self.adapters else 0)
         say(

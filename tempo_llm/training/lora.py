@@ -13,12 +13,12 @@ import safetensors.numpy
 import tempo_core as tp
 from tempo_core import Expr, Tensor
 from tempo_core.runs.commands import RecipeError
-from tempo_llm.blocks import NormedLinear
 from tempo_llm.checkpoint import Weight, layer_weights
 from tempo_llm.config import LlamaConfig
 from tempo_llm.llama import Llama
 from tempo_llm.stacks import Stack, prefix
 from tempo_llm.training.recipe import LoraRecipe
+from tempo_llm.weights import NormedLinear
 
 ALL = "all-linear"  # of the targets: every matrix of the layers
 Arrays = Mapping[str, np.ndarray]

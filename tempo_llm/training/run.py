@@ -106,7 +106,7 @@ class Prepared(Task):
 
     def first_values(self) -> dict[str, np.ndarray]:
         if self.start is not None:
-            return load_weights(self.start, self.config)
+            return load_weights(self.start, self.config, "float32")
         return first_weights(self.config, self.recipe.seed, self.recipe.initial_deviation)
 
     def card(self, figures: CardFigures) -> str:

@@ -9,14 +9,20 @@ import pytest
 
 from tempo_core.report.graphs.overview import overview
 from tempo_llm import Generator, Sampling
+from tempo_llm.generate import Request, Sizes
 from tempo_llm.sampling import GREEDY
 
-MOST = 20  # for the prompt and for the tokens after it together: lines of the schedule and of the table, boxes of the drawing, and labels in it
+MOST = 30  # for the prompt and for the tokens after it together, each with the layers: lines of the schedule and of the table, boxes of the drawing, and labels in it
 
 
 @pytest.fixture
 def generator(values: dict[str, Any], random_tensors: Any, write_model: Any) -> Generator:
     return Generator.from_directory(write_model(values, random_tensors(values)))
+
+
+def sizes(generator: Generator, prompts: list[list[int]]) -> Sizes:
+    (group,) = Request(prompts, 40).groups
+    return generator.sizes(group)
 
 
 def test_the_plan_of_a_llama(generator: Generator, golden: Any) -> None:
@@ -27,13 +33,13 @@ def test_the_plan_of_a_llama(generator: Generator, golden: Any) -> None:
         assert part.count("\n") < MOST
     full = generator.plan([[1, 2, 3], [1, 2]], 40, full=True)
     assert full.count("\n") >= text.count("\n") and "@" not in full
-    program, _ = generator.program(2, 43, GREEDY, bind=False)
+    _, program = generator.program(GREEDY, sizes(generator, [[1, 2, 3], [1, 2]]), bind=False)
     assert program.text("schedule").count("\n") < 2 * MOST  # times of the program's statements, in two forms
 
 
 @pytest.mark.parametrize("sampled", [False, True])
 def test_the_drawing_of_a_llama(generator: Generator, sampled: bool) -> None:
-    program, _ = generator.program(1, 43, Sampling(0.5 if sampled else 0.0).features(), bind=False)
+    _, program = generator.program(Sampling(0.5 if sampled else 0.0).features(), sizes(generator, [[1, 2, 3]]), bind=False)
     picture = overview(program.graph)
     assert len(picture) <= MOST
     assert sum(bool(label) for box in picture.values() for _, label in box.reads) <= MOST
