@@ -40,6 +40,7 @@ __all__ = [
 LEAST_CAPACITY = 64  # new tokens; capacities are this number, doubled as often as a request needs it
 BLOCKS = {64: 16, 512: 64}  # the places of a block of prompts of up to so many tokens
 LARGEST_BLOCK = 128  # of longer prompts
+LEAST_BLOCKS = {16: 4, 64: 8, 128: 8}  # of a program: what a run does not need of them costs it next to nothing
 TILE = 512  # positions of a prompt whose keys a block is multiplied with at a time
 PROGRAMS_KEPT = 4  # with the weights bound to them
 LOOPS = (
@@ -284,7 +285,7 @@ class Generator:
         positions = max(len(prompt) + new for prompt, new in zip(group.prompts, group.new_tokens, strict=True))
         if self.capacity is None:
             block = block_of(longest)
-            count = _doubled(1, -(-longest // block))
+            count = _doubled(LEAST_BLOCKS[block], -(-longest // block))
             blocks, new = min(count, -(-self.config.max_position_embeddings // block)), self.capacity_for(group.most_new)
         else:
             new = self.capacity_for(positions)

@@ -47,7 +47,7 @@ def test_greedy_tokens_are_the_oracles(
     backend = "numpy" if change else "jax"  # which compiles for longer
     generator, tensors = make_generator(values, tied, backend=backend)
     result = generator.generate(PROMPTS, 12, max_context=CONTEXT)
-    assert result.length == len(PROMPTS[0]) + 12 and result.capacity == 80
+    assert result.length == len(PROMPTS[0]) + 12 and result.capacity == 128
     for prompt, completion in zip(PROMPTS, result.completions, strict=True):
         assert list(completion.token_ids) == oracle.greedy(values, tensors, prompt, 12)
         assert completion.prompt_ids == tuple(prompt) and completion.finish_reason == "length"
@@ -72,7 +72,7 @@ def test_prompts_of_a_range_of_lengths_share_one_program(values: dict[str, Any],
     generator, tensors = make_generator(values)
     first = generator.generate([[4, 8]], 5)
     second = generator.generate([[7] * 9 + [1]], 8)
-    assert (first.length, second.length) == (7, 18) and first.capacity == second.capacity == 80
+    assert (first.length, second.length) == (7, 18) and first.capacity == second.capacity == 128
     assert first.compiles > 0 and second.compiles == 0
     assert list(second.completions[0].token_ids) == oracle.greedy(values, tensors, [7] * 9 + [1], 8)
 
