@@ -18,6 +18,7 @@ from tempo_core.nn.attention import Reached, copied_where, reached_over
 from tempo_core.nn.patterns import Part, Pattern
 from tempo_core.typing import Bool as Condition
 from tempo_core.typing import IntoExpr
+from tempo_llm.errors import PatternError
 
 Place = IntoExpr | slice
 
@@ -123,8 +124,13 @@ class Blocks:
         if self.past is not None:
             keys, values = (self._behind_the_past(layer, name, x) for name, x in (("keys", keys), ("values", values)))
         self.kept_keys[layer], self.patterns[layer] = (keys, values), pattern
-        rows = tp.zeros((), "int32") + self.position
-        return [self.source(layer, *self._span(part), rows, part) for part in pattern.parts(self.most)]
+        rows, parts = tp.zeros((), "int32") + self.position, pattern.parts(self.most)
+        if not all(part.is_causal for part in parts):
+            raise PatternError(
+                f"the attention pattern `{pattern.name}` reaches positions after the present one, which are not there yet",
+                hint="end its slices at the present position: lambda t, T: slice(0, t + 1)",
+            )
+        return [self.source(layer, *self._span(part), rows, part) for part in parts]
 
     def _span(self, part: Part) -> tuple[Expr | int, Expr]:
         """The blocks up to the present one that a slice of a pattern may reach."""

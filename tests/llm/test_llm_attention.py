@@ -183,3 +183,10 @@ def test_a_mistake_is_found_before_the_weights_are_read(values: dict[str, Any], 
 )
 def test_layers_become_loops_with_few_layers_in_them(kinds: str, periods: list[tuple[int, int]]) -> None:
     assert stretches(kinds) == periods
+
+
+def test_a_pattern_that_reaches_later_tokens_is_an_error(values: dict[str, Any], random_tensors: Any, write_model: Any) -> None:
+    pattern = tp.nn.Pattern("both_sides", lambda t, T: slice(tp.max(t - 2, 0), tp.min(t + 3, T)))
+    generator = Generator.from_directory(write_model(values, random_tensors(values)), Attention((Layers(0, None, pattern),)))
+    with pytest.raises(PatternError, match="the attention pattern `both_sides` reaches positions after the present one"):
+        generator.generate([PROMPT], 2)

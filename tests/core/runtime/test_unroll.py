@@ -89,6 +89,20 @@ def test_each_layer_has_arrays_of_its_own() -> None:
 
 
 @cpu_only
+def test_a_loop_over_layers_with_a_loop_over_tiles_inside() -> None:
+    stack = Stack(length=8)
+    length = next(iter(stack.bounds))
+    stack.bounds[length] = tp.upto(8)
+    program = stack.compiled(tile={"t": 2}, disable=("lift", "accumulate"))
+    assert "for t_tile" in program.text("program", full=True)
+    assert program._staged is not None and dict(program._staged.unrolled.inputs) == {"w": 0, "scale": 0}
+    kept = stack.compiled(disable=("unroll",))
+    for number in (8, 3):
+        inputs = {**stack.inputs, "x": stack.inputs["x"][:number]}
+        assert_all_same(program.run(inputs, bounds={length: number}), kept.run(inputs, bounds={length: number}), 1e-5)
+
+
+@cpu_only
 def test_the_switch_keeps_the_loop() -> None:
     stack = Stack()
     program = stack.compiled(disable=("unroll",))
