@@ -172,17 +172,20 @@ class Blocks:
             counts.append(part.inside(rows, columns))
         elif self.past is not None:
             counts.append(columns >= 0)
-        return Reached(keys, values, functools.reduce(operator.and_, counts))
+        inside = functools.reduce(operator.and_, counts)
+        if behind is None:
+            return Reached(keys.reshape(-1, *keys.shape[2:]), values.reshape(-1, *values.shape[2:]), inside)
+        return Reached(_by_head(keys), _by_head(values), inside, by_head=True)
 
     def read_blocks(self, x: Tensor, blocks: slice) -> Tensor:
-        """x at all places of blocks: [positions, ...]."""
-        return self.read(x, {self.block: blocks, self.place: self._all_places}).reshape(-1, *x.shape)
+        """x at all places of blocks: [blocks, places, ...]."""
+        return self.read(x, {self.block: blocks, self.place: self._all_places})
 
     def read_copy(self, x: Tensor, copy: Expr, blocks: slice) -> Tensor:
-        """A copy of x, whose step `copy` stands for the blocks, at all places: [positions, ...]."""
+        """A copy of x, whose step `copy` stands for the blocks, at all places: [blocks, places, ...]."""
         of_copy = self.read(x, {self.block: tp.min(copy, self.count - 1)})
         places: dict[IntoExpr, Place] = {copy: blocks, self.place: self._all_places}
-        return self.read(of_copy, places).reshape(-1, *x.shape)
+        return self.read(of_copy, places)
 
     def read(self, x: Tensor, places: Mapping[IntoExpr, Place]) -> Tensor:
         """x at some places, and at the present ones of its other steps."""
@@ -247,6 +250,11 @@ class Blocks:
             self.after[layer] = whole
         state[(*steps, s <= 0)] = self.read(after, {n: n - 1, s: self.size - 1})
         state[tuple(steps)] = self.read(after, {s: s - 1})
+
+
+def _by_head(x: Tensor) -> Tensor:
+    """[blocks, places, key heads, head width] to [key heads, positions, head width]: once for all tokens, and not for each."""
+    return x.transpose(2, 0, 1, 3).reshape(x.shape[2], -1, x.shape[3])
 
 
 @dataclass

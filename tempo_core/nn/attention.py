@@ -56,12 +56,14 @@ def copied_where(x: Tensor, condition: Bool) -> Tensor:
 class Reached:
     """Keys and values [positions, ..., key heads, head width] that a query attends to. `mask` bool [positions] says which count: None, all.
 
-    Positions may be several dimensions, such as blocks and places.
+    Positions may be several dimensions, such as blocks and places. With `by_head`, keys and values are [..., key heads, positions, head width]:
+    so nothing is transposed for the products of a query.
     """
 
     keys: Tensor
     values: Tensor
     mask: Tensor | None = None
+    by_head: bool = False
 
 
 def reached_over(step: Symbol, keys: Tensor, values: Tensor, pattern: Pattern) -> Reached:
@@ -155,7 +157,7 @@ class GroupedQueryAttention(Module):
         """
         lead = queries.shape[:-2]
         grouped = queries.reshape(*lead, self.key_heads, self.heads // self.key_heads, self.head_width)
-        if len(sources) == 1 and sources[0].keys.rank == queries.rank + 1:
+        if len(sources) == 1 and sources[0].keys.rank == queries.rank + 1 and not sources[0].by_head:
             ((keys, values, mask),) = ((source.keys, source.values, source.mask) for source in sources)
             rank = keys.rank  # (positions, ..., key heads, head width)
             columns = keys.transpose(*range(1, rank), 0)  # (..., key heads, head width, positions)
@@ -169,9 +171,10 @@ class GroupedQueryAttention(Module):
         """One softmax over all positions, relative to the greatest score: queries [..., key heads, queries, head width] to values of this shape."""
         lead = "abcdef"[: queries.rank - 3]
         over = ["xyz"[: source.keys.rank - queries.rank + 1] for source in sources]  # the dimensions of positions
+        lying = [f"{lead}k{at}w" if source.by_head else f"{at}{lead}kw" for at, source in zip(over, sources, strict=True)]
         scores = [
-            _masked(self.scores(fn.einsum(f"{lead}kqw,{at}{lead}kw->{lead}kq{at}", queries, source.keys)), source.mask)
-            for at, source in zip(over, sources, strict=True)
+            _masked(self.scores(fn.einsum(f"{lead}kqw,{letters}->{lead}kq{at}", queries, source.keys)), source.mask)
+            for at, letters, source in zip(over, lying, sources, strict=True)
         ]
         axes = [tuple(range(-len(at), 0)) for at in over]
         rest = self.rest()
@@ -179,9 +182,10 @@ class GroupedQueryAttention(Module):
         top = functools.reduce(fn.maximum_of, greatest if rest is None else [*greatest, rest])
         total = None if rest is None else fn.exp(rest - top)
         mixed: Tensor | None = None
-        for at, axis, each, values in zip(over, axes, scores, (source.values for source in sources), strict=True):
+        for at, letters, axis, each, source in zip(over, lying, axes, scores, sources, strict=True):
+            values = source.values
             shares = fn.exp(each - (top if len(axis) == 1 else fn.expand_dims(top, -1)))
-            weighed = fn.widened(fn.einsum(f"{lead}kq{at},{at}{lead}kw->{lead}kqw", shares.astype(values.dtype), values))
+            weighed = fn.widened(fn.einsum(f"{lead}kq{at},{letters}->{lead}kqw", shares.astype(values.dtype), values))
             sums = fn.expand_dims(shares.sum(axis), -1)
             mixed, total = weighed if mixed is None else mixed + weighed, sums if total is None else total + sums
         assert mixed is not None and total is not None

@@ -12,7 +12,7 @@ from tempo_llm import Generator, Sampling
 from tempo_llm.generate import Request, Sizes
 from tempo_llm.sampling import GREEDY
 
-MOST = 30  # lines of the schedule and of the table, boxes of the drawing, and labels in it, for the prompt and the tokens after it together
+MOST = 40  # lines of the schedule and of the table, boxes of the drawing, and labels in it, for the prompt and the tokens after it together
 
 
 @pytest.fixture

@@ -76,7 +76,13 @@ def test_several_sources_are_one_softmax(kind: Any, executor: str) -> None:
     context = tp.Context("t")
     with context as ((t, T),):
         attention = kind(16, 4, 2, head_width=4, domain=(t,))
-        sources = [Reached(*(tp.constant(fed[f"{part} {name}"]) for part in "kv"), tp.constant(masks[name])) for name in shapes]
+        sources = []
+        for name in shapes:
+            is_by_head = name == "first"
+            keys, values = (
+                tp.constant(fed[f"{part} {name}"].swapaxes(0, 1) if is_by_head else fed[f"{part} {name}"]) for part in "kv"
+            )
+            sources.append(Reached(keys, values, tp.constant(masks[name]), is_by_head))
         together = attention.mixed(tp.constant(query), sources)
         alone = attention.mixed(tp.constant(query), sources[:1])
     results = context.run(
