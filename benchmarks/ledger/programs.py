@@ -61,12 +61,13 @@ def _decoder(rows: int) -> tp.Program[Any]:
 
     config, _ = random_model("tiny")
     decoder = trace_decoder(config, Attention())
-    return decoder.context.compile(decoder.bounds(4, 64, rows), decoder.outputs, tp.Config(disable=LOOPS))
+    bounds = {**decoder.bounds(4, 64, rows), decoder.blocks: 4, decoder.copies: 4, decoder.length: 64}
+    return decoder.context.compile(bounds, decoder.outputs, tp.Config(disable=LOOPS))
 
 
 @program("llama 1 row")
 def llama_of_one_row() -> tp.Program[Any]:
-    """Greedy decoding of one row: a prompt of up to 4 blocks, and up to 64 new tokens."""
+    """Greedy decoding of one row: a prompt of 4 blocks, and 64 new tokens."""
     return _decoder(1)
 
 

@@ -155,11 +155,11 @@ def ledger(name: str) -> Mapping[str, Any]:
 
 
 def fed(name: str, shape: tuple[int, ...], dtype: str) -> Any:
-    """Values of an input of the ledger's programs. A prompt has 8 tokens, no other token is given, and no token ends a text."""
+    """Values of an input of the ledger's programs. A prompt has 60 tokens in 4 blocks, and no token ends a text."""
     if name == "prompt":
-        return np.arange(8 * shape[1], dtype=dtype).reshape(8, shape[1])
+        return np.arange(np.prod(shape), dtype=dtype).reshape(shape) % 100
     if dtype != "float32":
-        return np.full(shape, {"given": -1, "start": 8, "limit": 64}.get(name, 0), dtype)
+        return np.full(shape, {"start": 60, "limit": 124}.get(name, 0), dtype)
     return 0.1 * np.random.default_rng(len(name)).standard_normal(shape, np.float32)
 
 
