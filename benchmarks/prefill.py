@@ -1,6 +1,6 @@
 """The first token after a prompt: Tempo, with and without the pass `split`, against a hand-written batched prefill in JAX.
 
-The program is the one that decodes: `token[t] = prompt[t]` for t < P, chosen by the model after it. Without `split`, it takes the
+The program writes prompt and text as one tensor: `token[t] = prompt[t]` for t < P, chosen by the model after it. Without `split`, it takes the
 prompt token by token. Random weights; all sides choose the same token.
 
     python -m benchmarks.prefill [--quick] [--out FILE]

@@ -327,11 +327,11 @@ class Generator:
         bounds = {decoder.length: group.most_new}
         inputs = self._inputs(request, group, features, count, sizes.block)
         if decoder.past is not None and prefixes is not None:
-            past, known = _past(decoder, group, prefixes)
+            past, past_blocks = _past(decoder, group, prefixes)
             inputs |= past
             dummy = np.zeros((1, *inputs["prompt"].shape[1:]), np.int32)
             inputs["prompt"] = np.concatenate([dummy, inputs["prompt"]])
-            count, bounds = count + 1, {**bounds, decoder.past: known}
+            count, bounds = count + 1, {**bounds, decoder.past: past_blocks}
         bounds = {**bounds, decoder.blocks: count, decoder.copies: count}
         capacity = sizes.capacity if self.capacity is None else self.capacity
         return Prepared(group, program, decoder, capacity, inputs, bounds, prefixes)
@@ -388,10 +388,10 @@ def _past(decoder: Decoder, group: Group, prefixes: Prefixes) -> tuple[dict[str,
     shortest = min(group.prompts, key=len)
     columns = enumerate(zip(*group.prompts, strict=False))
     shared = next((k for k, tokens in columns if len(set(tokens)) > 1), len(shortest))  # tokens of all prompts
-    found = prefixes.find(shortest[: min(shared + 1, len(shortest))], decoder.block)
-    if found is None:
+    kept = prefixes.find(shortest[: min(shared + 1, len(shortest))], decoder.block)
+    if kept is None:
         return first_arrays(decoder), 1
-    prefix, count = found
+    prefix, count = kept
     return arrays_of(prefix, count, decoder), count // decoder.block + 1
 
 

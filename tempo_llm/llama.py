@@ -1,8 +1,8 @@
-"""Llama (Touvron et al., 2023; Llama 3: Dubey et al., 2024) and its relatives as a recurrent program over rows b, positions t and layers l.
+"""Llama (Touvron et al., 2023; Llama 3: Dubey et al., 2024) and its relatives as a recurrent program over prompts, new tokens and layers l.
 
 Positions count from each row's own first token, so that prompts of different lengths share a batch without padding on the
-left. Tokens are one branching tensor: the prompt at t < P, where P is the length of the shortest prompt; after it, the rest of the longer
-prompts, and what the model chooses at the position before. Prompts, their lengths, the weights and the settings of the choice are inputs,
+left. The same model runs twice: over the places of a prompt, block by block, and over the tokens after it. `times.py` says what each of
+them attends to. Prompts, their lengths, the weights and the settings of the choice are inputs,
 and lengths are bounds that a run chooses: the same program runs other prompts and weights.
 """
 
