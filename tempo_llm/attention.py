@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 import tempo_core as tp
 from tempo_llm.errors import PatternError
@@ -58,6 +59,20 @@ def parse_pattern(text: str) -> tp.nn.Pattern:
     spelling, kind = kinds[frozenset(terms)]
     sizes = {word: _size(word, terms[word], letter) for word, letter in _terms(spelling).items()}
     return kind.make(**{word: size for word, size in sizes.items() if size is not None})
+
+
+def spelling_of(pattern: tp.nn.Pattern) -> str:
+    """The spelling of a pattern, or its name if none of the table gives it."""
+    numbers = re.findall(r"[0-9]+", pattern.name)
+    for spelling in PATTERNS:
+        words = _terms(spelling)
+        count = sum(letter is not None for letter in words.values())
+        for sizes in permutations(numbers) if count == len(numbers) else ():
+            given = iter(sizes)
+            text = "+".join(word if letter is None else f"{word}={next(given)}" for word, letter in words.items())
+            if "0" not in sizes and parse_pattern(text).name == pattern.name:
+                return text
+    return pattern.name
 
 
 def _terms(text: str) -> dict[str, str | None]:

@@ -13,12 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
 import ml_dtypes
 import numpy as np
 
+from tempo_core.backends import aligned
 from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import CheckpointError, RequestError, shown
 from tempo_llm.files import read_text
@@ -43,6 +45,7 @@ FINER = (
 )  # matrices that are int8 in a model of int4, by the last part of their names
 STACKED = ("experts.gate", "experts.up", "experts.down")  # weights that are a matrix for each expert
 NAMES = (*DTYPES, *QUANTIZED)  # of the dtypes of weights
+HALF = ("bfloat16", "float16")
 EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 
@@ -232,17 +235,24 @@ def load_weights(directory: str | Path, config: LlamaConfig, dtype: str | None =
         return _stored(name, weight, tensors, at, chosen, group)
 
     outer = (config.vocab_size, config.hidden_size)
-    weights = stored("final_norm.weight", Weight(FINAL_NORM, (config.hidden_size,)))
-    weights |= stored("head.weight", Weight(EMBEDDING if tied else HEAD, outer))
-    if not tied:
-        weights |= stored("embedding.weight", Weight(EMBEDDING, outer, is_turned=False))
+    single = {
+        "final_norm.weight": Weight(FINAL_NORM, (config.hidden_size,)),
+        "head.weight": Weight(EMBEDDING if tied else HEAD, outer),
+        **({} if tied else {"embedding.weight": Weight(EMBEDDING, outer, is_turned=False)}),
+    }
+    weights: dict[str, np.ndarray] = {}
+    for name, weight in single.items():
+        for key, array in stored(name, weight).items():
+            memory = _memory(array, 1)
+            memory[0] = array
+            weights[key] = memory[0]
     for name in dict.fromkeys(name for layer in layers for name in layer):
         numbers = [number for number, layer in enumerate(layers) if name in layer]
         stacked: dict[str, np.ndarray] = {}
         for row, number in enumerate(numbers):
             for key, array in stored(name, layers[number][name], f"model.layers.{number}.").items():
                 if key not in stacked:
-                    stacked[key] = np.empty((len(numbers), *array.shape), array.dtype)
+                    stacked[key] = _memory(array, len(numbers))
                 stacked[key][row] = array
         weights |= stacked
     return weights
@@ -273,9 +283,17 @@ def split(weights: Mapping[str, np.ndarray], config: LlamaConfig, stacks: Sequen
         layers = range(body.first, body.first + repeats * body.stride, body.stride)
         names = [name for name, numbers in owners.items() if body.first in numbers]
         parts |= {
-            f"{prefix(body, stacks)}.{name}": weights[name][[owners[name].index(layer) for layer in layers]] for name in names
+            f"{prefix(body, stacks)}.{name}": _rows(weights[name], [owners[name].index(k) for k in layers]) for name in names
         }
     return parts
+
+
+def _rows(array: np.ndarray, numbers: Sequence[int]) -> np.ndarray:
+    """Some rows of an array, without a copy if they lie at equal distances."""
+    steps = {second - first for first, second in pairwise(numbers)} or {1}
+    if len(steps) > 1 or min(steps) < 1:
+        return array[list(numbers)]
+    return array[numbers[0] : numbers[-1] + 1 : min(steps)]
 
 
 def joined(parts: Mapping[str, np.ndarray], stacks: Sequence[Stack]) -> dict[str, np.ndarray]:
@@ -312,9 +330,10 @@ def is_quantized(name: str, weight: Weight) -> bool:
 
 
 def _stored(name: str, weight: Weight, tensors: Mapping[str, Readable], at: str, dtype: str, group: int) -> dict[str, np.ndarray]:
-    """A weight in `dtype`, in order in memory, by name, with its scales and offsets if it has some.
+    """A weight in `dtype`, by name, with its scales and offsets if it has some.
 
-    A matrix that the file has in this very form is taken as it is.
+    A matrix that the file has in this very form is taken as it is. One of half precision stays by columns in memory, as files have it:
+    programs take it by rows.
     """
     is_narrow = dtype in QUANTIZED and is_quantized(name, weight)
     kind = kind_of(name, dtype)
@@ -330,7 +349,15 @@ def _stored(name: str, weight: Weight, tensors: Mapping[str, Readable], at: str,
     array = weight.read(partial(read_tensor, tensors, at))
     if is_narrow:
         return named(name, quantize(array if name == "embedding.weight" else array.swapaxes(-1, -2), kind, group))
-    return {name: np.ascontiguousarray(array.astype(DTYPES.get(dtype, DTYPES["float32"])))}
+    array = array.astype(DTYPES.get(dtype, DTYPES["float32"]), copy=False)
+    return {name: array if dtype in HALF else np.ascontiguousarray(array)}
+
+
+def _memory(array: np.ndarray, count: int) -> np.ndarray:
+    """The memory of `count` arrays that are like this one, a matrix by columns if it is one, where JAX takes them without a copy on a CPU."""
+    if array.flags.c_contiguous or array.ndim != 2:
+        return aligned.empty((count, *array.shape), array.dtype)
+    return aligned.empty((count, *array.shape[::-1]), array.dtype).swapaxes(-1, -2)
 
 
 def kind_of(name: str, dtype: str) -> Dtype:

@@ -19,6 +19,7 @@ from tempo_llm.decoding import Decoding, Piece, Results, Rows, joined_costs
 from tempo_llm.errors import RequestError, shown
 from tempo_llm.llama import Decoder, Weights, trace_decoder, trace_scorer
 from tempo_llm.past import arrays_of, first_arrays, prefix_of
+from tempo_llm.plan import by_layers, layers_text, with_layers
 from tempo_llm.prefixes import Prefixes
 from tempo_llm.requests import Completion, Generation, Group, Request, TokenLogprobs, check_tokens
 from tempo_llm.sampling import Features, Sampling, chosen_sampling, uniform_draws
@@ -138,7 +139,10 @@ class Generator:
         """The model in a Hugging Face checkpoint directory (without its tokenizer)."""
         config = LlamaConfig.from_directory(directory)
         (attention or Attention()).by_layer(config.num_hidden_layers)  # reports a mistake before the weights are read
-        return Generator(config, load_weights(directory, config, dtype), attention, capacity, **options)
+        weights = load_weights(directory, config, dtype)
+        for array in weights.values():
+            array.flags.writeable = False  # programs take them as they are, without a copy
+        return Generator(config, weights, attention, capacity, **options)
 
     # -- generation ---------------------------------------------------------------------------------------------------
 
@@ -218,8 +222,8 @@ class Generator:
     ) -> str:
         """The plan of `generate` with these arguments, as text: what it would store and run.
 
-        With `full`, each statement and each store has a line of its own. `as_json` gives the memory of all tensors and its peaks
-        instead, and `picture` is an .svg of them that is written.
+        With `full`, each statement and each store has a line of its own. At its end are the bytes of keys, values, states and weights by layers.
+        `as_json` gives the memory of all tensors, its peaks and that of layers instead, and `picture` is an .svg of them that is written.
         """
         chosen = chosen_sampling(sampling, temperature)
         request = Request(prompts, max_new_tokens, chosen, 0, (), max_context, samples, logprobs)
@@ -231,10 +235,11 @@ class Generator:
         features = request.sampling.features(request.logprobs)
         sizes = self.sizes(request.groups[-1], request.samples)
         _, program = self.program(features, sizes, self.prefixes is not None, bind=False)
-        made = program.plan()
+        plan = program.plan()
         if picture is not None:
-            made.draw(picture)
-        return made.json() if as_json else made.text(full)
+            plan.draw(picture)
+        layers = by_layers(plan, stacks_of(self.config, self.attention), self._weights)
+        return with_layers(plan.json(), layers) if as_json else f"{plan.text(full)}\n\n{layers_text(layers)}"
 
     def logits(self, ids: Sequence[int]) -> FloatArray:
         """The scores of all tokens of the vocabulary after each of `ids`: float32 [len(ids), vocabulary].

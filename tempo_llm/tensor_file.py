@@ -16,6 +16,7 @@ from tempo_llm.quantized import Dtype, Matrix
 DTYPES = ("F64", "F32", "F16", "BF16")
 SHAPES = "tempo.quantized"  # of a file's metadata: the shapes of quantized tensors, as JSON
 PARTS = (".scale", ".offset")
+MOST_READ = 64 * 2**20  # bytes of a file that are in memory
 
 
 class TensorFile:
@@ -30,7 +31,7 @@ class TensorFile:
         if not self.path.is_file():
             raise CheckpointError(f"{self.path} does not exist, or is not a file")
         try:
-            self._file: Any = safe_open(self.path, framework="numpy")
+            self._open()
         except (SafetensorError, OSError) as error:
             raise CheckpointError(
                 f"{self.path} is damaged, truncated or not a safetensors file: {str(error)[:300]}",
@@ -79,9 +80,18 @@ class TensorFile:
             )
         return self._tensor(name)
 
+    def _open(self) -> None:
+        self._file: Any = safe_open(self.path, framework="numpy")
+        self._read = 0  # bytes, since the file was opened
+
     def _tensor(self, name: str) -> np.ndarray:
+        """A tensor of the file. What was read of the file stays in memory while it is open, so it is opened again from time to time."""
         try:
-            return self._file.get_tensor(name)
+            if self._read > MOST_READ:
+                self._open()
+            array: np.ndarray = self._file.get_tensor(name)
+            self._read += array.nbytes
+            return array
         except (SafetensorError, OSError, ValueError) as error:
             raise CheckpointError(
                 f"{self.path}: tensor {name} cannot be read: {str(error)[:300]}", hint="download or copy it again"

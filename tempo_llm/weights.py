@@ -10,10 +10,9 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core import Expr, Tensor
+from tempo_llm.checkpoint import HALF
 from tempo_llm.products import ExpertProduct, Form, Half, Int4, Int8, Product, Widened
 from tempo_llm.quantized import GROUP, QUANTIZED, STORED
-
-HALF = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tempo_core.report.graphs.overview import overview
 from tempo_llm import Generator, Sampling
+from tempo_llm.attention import Attention, parse_pattern, spelling_of
 from tempo_llm.generate import Request, Sizes
 from tempo_llm.sampling import GREEDY
 
@@ -45,3 +47,26 @@ def test_the_drawing_of_a_llama(generator: Generator, sampled: bool) -> None:
     assert sum(bool(label) for box in picture.values() for _, label in box.reads) <= MOST
     titles = {box.lines[0].partition(":")[0] for box in picture.values()}
     assert {"hidden", "text", "attention"} <= titles and any("logits" in title for title in titles)
+
+
+def test_bytes_by_layers(values: dict[str, Any], random_tensors: Any, write_model: Any) -> None:
+    """A window holds a multiple of its size, the whole past grows with the text; the weights of all layers are the model's."""
+    values["num_hidden_layers"] = 3
+    attention = Attention.parse("0:full,1:window=4,2:full")
+    generator = Generator.from_directory(write_model(values, random_tensors(values)), attention)
+    rows = {}
+    for count in (60, 120):
+        of_run = json.loads(generator.plan([[1, 2, 3]], count, as_json=True))
+        rows[count] = {tuple(row["layers"]): row for row in of_run["layers"]}
+    assert [row["kind"] for row in rows[60].values()] == ["full", "window=4", "full"]
+    assert rows[120][0,]["stored"] > rows[60][0,]["stored"]
+    assert rows[120][1,]["stored"] == rows[60][1,]["stored"]
+    outer = sum(generator.weights[name].nbytes for name in generator.weights if name.startswith(("head", "final_norm")))
+    assert sum(row["weights"] for row in rows[60].values()) == generator.weight_bytes - outer
+    text = generator.plan([[1, 2, 3]], 60).splitlines()[-3:]
+    assert [line.split()[:2] for line in text] == [["0", "full"], ["1", "window=4"], ["2", "full"]]
+
+
+@pytest.mark.parametrize("spelling", ["full", "window=4", "window=8+sink=2", "block=3", "dilated=2", "dilated=3+window=7"])
+def test_patterns_are_named_as_they_are_written(spelling: str) -> None:
+    assert spelling_of(parse_pattern(spelling)) == spelling
