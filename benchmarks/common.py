@@ -88,6 +88,7 @@ class Results:
         self.benchmark, self.options = benchmark, options
         self.started, self.load_before = datetime.now(UTC), _load()
         self.cases: list[dict[str, Any]] = []
+        self.kept: list[dict[str, Any]] = []  # cases of the file before: they stay, if they are not taken anew
         self.skipped: list[str] = []
         say(f"{benchmark}: {_processor()}, {os.cpu_count()} cores, {_devices()}; {options.turns} turns")
 
@@ -110,6 +111,8 @@ class Results:
         if self.options.quick:
             say("\nnote: --quick; the figures mean nothing")
         self.save()
+        if self.options.out is not None:
+            say(f"wrote {self.options.out}")
 
     def save(self) -> None:
         """Write the file of `--out`, if there is one."""
@@ -123,12 +126,11 @@ class Results:
             "turns": self.options.turns,
             "machine": machine() | {"load_before": self.load_before, "load_after": _load()},
             "versions": versions(),
-            "cases": self.cases,
+            "cases": [*(case for case in self.kept if case["case"] not in {new["case"] for new in self.cases}), *self.cases],
             "skipped": self.skipped,
         }
         self.options.out.parent.mkdir(parents=True, exist_ok=True)
         self.options.out.write_text(_text(_rounded(content)), encoding="utf-8")
-        say(f"wrote {self.options.out}")
 
 
 def _text(content: Any) -> str:

@@ -19,6 +19,7 @@ from benchmarks.common import Results, arguments, compared, in_turn, say, show
 SIZES: dict[str, dict[str, int]] = {
     "tiny": {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "layers": 2, "heads": 4, "groups": 2},
     "5M": {"vocab_size": 4096, "hidden_size": 256, "intermediate_size": 768, "layers": 4, "heads": 8, "groups": 4},
+    "32 heads": {"vocab_size": 4096, "hidden_size": 1024, "intermediate_size": 2048, "layers": 2, "heads": 32, "groups": 32},
     "100M": {"vocab_size": 16384, "hidden_size": 768, "intermediate_size": 2048, "layers": 12, "heads": 12, "groups": 12},
 }
 # (size, rows, positions)

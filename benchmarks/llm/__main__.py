@@ -16,6 +16,7 @@ A system may have a Python of its own: `--python transformers=/path/to/python`.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -44,13 +45,16 @@ def main() -> None:
     if options.record:
         options.out = options.out or ROOT / "benchmarks" / "results" / f"llm-{machine_name()}.json"
     results = Results("llm", options)
+    if options.add and options.out is not None and options.out.exists():
+        results.kept = json.loads(options.out.read_text(encoding="utf-8"))["cases"]
     bench = Bench(results, sizes, chosen_systems(options.peers), options.python, Limits(options.seconds, options.memory))
     with tempfile.TemporaryDirectory() as folder:
         bench.run(Path(folder), [case for case in sizes.cases() if results.selects(case.name)])
     if results.selects(second_start.COMMAND):
         second_start.compare(results, second_start.COMMAND)
     say(table(results.cases, bench.systems))
-    results.add("versions", systems=bench.versions)
+    earlier = next((case["systems"] for case in results.kept if case["case"] == "versions"), {})
+    results.add("versions", systems={**earlier, **bench.versions})
     results.finish()
 
 
@@ -64,6 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             raise argparse.ArgumentTypeError(f"{text}: write SYSTEM=PATH, with a SYSTEM of {', '.join(SYSTEMS)}")
         return system, path
 
+    parser.add_argument("--model", default="", metavar="SIZE", help="the model's size, of benchmarks.decode [100M; quick: tiny]")
     parser.add_argument("--rows", type=numbers, metavar="N,...", help="rows that are decoded together [1,4]")
     parser.add_argument(
         "--positions", type=numbers, metavar="N,...", help="positions around which tokens are timed [100,1000,2000]"
@@ -83,12 +88,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory", type=float, default=_memory_gib() * 0.6, help="GiB that a system may hold [0.6 of the machine's]"
     )
+    parser.add_argument("--add", action="store_true", help="keep the cases of the file that this run does not take")
     parser.add_argument("--record", action="store_true", help="write the file in benchmarks/results/")
 
 
 def chosen_sizes(options: argparse.Namespace) -> Sizes:
-    """The sizes of the options. Ends the program for a dtype that no system has."""
-    chosen = {name: getattr(options, name) for name in ("rows", "positions", "prompts", "windows")}
+    """The sizes of the options. Ends the program for a dtype that no system has, and for an unknown model."""
+    from benchmarks.decode import SIZES
+
+    chosen = {name: getattr(options, name) for name in ("model", "rows", "positions", "prompts", "windows")}
+    if options.model and options.model not in SIZES:
+        raise SystemExit(f"--model {options.model}: the models are {', '.join(SIZES)}")
     dtypes = tuple(filter(None, options.dtype.split(",")))
     for dtype in dtypes:
         if dtype not in DTYPES:
@@ -233,6 +243,7 @@ class Bench:
                 self.results.skip(f"{SYSTEMS[side].title}: {reason} (first at {case.name})")
         sizes = {"rows": case.rows, "position": case.position, "window": case.window, "dtype": case.dtype}
         self.results.add(case.name, **sizes, **figures, **more, refused=dict(refusals))
+        self.results.save()
 
 
 def _same(tokens: list[list[int]], others: list[list[int]]) -> float:
