@@ -96,16 +96,19 @@ class HostVectorEnvironment:
         done = terminated | truncated
         self._returns += reward
         self._lengths += 1
-        require_finite(self.name, np.asarray(observation), np.asarray(reward), self._lengths)
+        if not self.observations.has_parts:  # before a number is converted
+            require_finite(self.name, np.asarray(observation), np.asarray(reward), self._lengths)
+        observation = self._observation(observation)
+        if self.observations.has_parts:
+            require_finite(self.name, observation, np.asarray(reward), self._lengths)
         episode_return, episode_length = self._returns.astype(np.float32), self._lengths.copy()
         self._returns[done], self._lengths[done] = 0.0, 0
-        observation = self._observation(observation)
         final = observation
         if done.any():
             if self._same_step:
                 final = observation.copy()
                 for index in np.flatnonzero(done):
-                    final[index] = info["final_obs"][index]
+                    final[index] = self.observations.inward(_row(info["final_obs"], int(index)))
             else:
                 restarted, _ = self.env.reset(options={"reset_mask": done})
                 observation = self._observation(restarted)
@@ -206,13 +209,22 @@ class HostVectorEnvironment:
             env._state = AsyncState.DEFAULT  # or else closing it waits for the answer, and leaves the other processes behind
             raise EnvError(f"a process of {self.name} has ended: it was killed, or ran out of memory") from error
 
-    def _observation(self, observation: np.ndarray) -> np.ndarray:
-        return np.array(observation, self.observations.dtype)  # a copy: environments reuse their buffers
+    def _observation(self, observation: Any) -> np.ndarray:
+        inward = np.array(self.observations.inward(observation, (self.num_envs,)))  # a copy: environments reuse their buffers
+        self.observations.require_choices(inward, self.name)
+        return inward
 
     def _outward(self, action: np.ndarray) -> np.ndarray:
         if action.shape[:1] != (self.num_envs,):
             raise EnvError(f"{self.name} has {self.num_envs} environments, but got actions of shape {action.shape}")
         return self.actions.outward(action).astype(self._action_dtype)
+
+
+def _row(observation: Any, index: int) -> Any:
+    """The observation of one environment, in an array of them, or in arrays in dicts and tuples."""
+    if isinstance(observation, Mapping):
+        return {name: _row(part, index) for name, part in observation.items()}
+    return tuple(_row(part, index) for part in observation) if isinstance(observation, tuple) else observation[index]
 
 
 AT_FAULT = "the environment is at fault, not the agent: check its step()"
@@ -318,14 +330,6 @@ def wrapped(make: Callable[[], Environment], wrappers: Sequence[str]) -> Callabl
     return make_wrapped
 
 
-def flattened(env: Environment) -> Environment:
-    """An environment whose observations are arrays: a Discrete one becomes one-hot, the parts of a Dict or Tuple follow each other."""
-    import gymnasium
-
-    space = getattr(env, "observation_space", None)  # `Watched` refuses an environment without one
-    return env if space is None or isinstance(space, gymnasium.spaces.Box) else gymnasium.wrappers.FlattenObservation(env)
-
-
 def vectorized(
     make_one: Callable[[], Environment],
     name: str,
@@ -345,7 +349,7 @@ def vectorized(
     limit = timeout if vectorization == "sync" else None  # this process watches the others
 
     def make_watched() -> Environment:
-        return _Remembering(flattened(within(limit, f"the making of {name}", make_one)), name, limit)
+        return _Remembering(within(limit, f"the making of {name}", make_one), name, limit)
 
     if vectorization not in ("sync", "async"):
         raise EnvError(f"env.vectorization is {vectorization!r}", hint="write env.vectorization=sync or env.vectorization=async")
