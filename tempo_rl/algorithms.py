@@ -36,6 +36,7 @@ class Keys(TypedDict, total=False):
     activation: Literal["tanh", "relu"]
     network: Literal["mlp", "cnn", "gru", "lstm"]
     convolutions: list[tuple[int, int, int]]
+    embedding: int
     frames: int
     shared: bool
     norm_obs: bool
