@@ -120,10 +120,12 @@ class Algorithm:
                 f"{type(self).__name__} always trains with the algorithm {self.name}",
                 hint="leave algorithm= out, or use another class",
             )
-        source = None if isinstance(env, EnvRecipe) else source_of(env)
-        plain = env.model_dump() if isinstance(env, EnvRecipe) else {"id": env if source is None else source.name}
-        recipe = make_recipe({"algorithm": self.name, "env": plain, **keys}, where=type(self).__name__)
-        self.recipe: Recipe = recipe if source is None else recipe.on(source)
+        chosen = env if isinstance(env, EnvRecipe) else EnvRecipe(env)
+        given: dict[str, object] = {"algorithm": self.name, "env": chosen.model_dump(), **keys}
+        if chosen.source is not None and chosen.source.num_envs is not None:
+            given.setdefault("num_envs", chosen.source.num_envs)
+        recipe = make_recipe(given, where=type(self).__name__)
+        self.recipe: Recipe = recipe if chosen.source is None else recipe.on(chosen.source)
         self.parameters: dict[str, np.ndarray] | None = None
         self.result: Result | None = None
         self._policy: Policy | None = None

@@ -308,7 +308,9 @@ class ActionValues(ActorCritic):
             raise EnvError(
                 "an agent that learns the value of each action needs Discrete actions", hint="train another agent: algorithm=ppo"
             )
-        return super().build(observations, actions, hidden, domain, False, fed, False, activation, network, convolutions, embedding)
+        return super().build(
+            observations, actions, hidden, domain, False, fed, False, activation, network, convolutions, embedding
+        )
 
     def values(self, observation: tp.Tensor) -> tp.Tensor:
         """The values of all actions, (..., count), for `observation` (..., *observations.shape)."""

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import tempo_core as tp
 from tempo_rl.env.check import check_functional
+from tempo_rl.env.making import explained, takes
 from tempo_rl.env.packing import Packing, example_of, is_key
 from tempo_rl.env.program import Batch
-from tempo_rl.env.registry import FUNCTIONAL
-from tempo_rl.env.source import JaxEnvironment, Source
+from tempo_rl.env.source import JaxEnvironment, Source, named
 from tempo_rl.env.spaces import EXACT, Actions, actions_of, observations_of
 from tempo_rl.env.transition import Transition
 from tempo_rl.env.vector import AT_FAULT, require_finite
 from tempo_rl.errors import EnvError
-from tempo_rl.references import load_reference
 
 Array: TypeAlias = jax.Array  # traced arrays too
 
@@ -63,6 +60,7 @@ class SingleEnvironment:
             check_functional(function, self._params, example, taken, name)
         self._packing = Packing(example, max_episode_steps >= EXACT)
         self.state_dtype, self.state_size = self._packing.dtype, self._packing.size + 2
+        self._truncated: Callable[..., Array] | None = getattr(function, "truncated", None)
         self.ends_by_time_alone = bool(getattr(function, "ends_by_time_alone", False))
 
     def initial(self, key_data: Array) -> tuple[Array, Array]:
@@ -112,7 +110,10 @@ class SingleEnvironment:
         reward = jnp.asarray(function.reward(state, action, following, key, params=params), "float32").reshape(())
         terminated = jnp.asarray(function.terminal(following, key, params=params), bool).reshape(())
         steps, episode_return = steps + 1, episode_return + reward
-        truncated = ~terminated & (steps >= self.max_episode_steps)
+        is_last = steps >= self.max_episode_steps
+        if self._truncated is not None:
+            is_last |= jnp.asarray(self._truncated(following, key, params=params), bool).reshape(())
+        truncated = ~terminated & is_last
         final = self._observe(following, key)
         packed = self._pack(following, steps, episode_return)
         return packed, final, reward, terminated, truncated, final, episode_return, steps
@@ -251,40 +252,28 @@ class FunctionalVectorEnvironment:
 
 
 def make_single(env_id: str, max_episode_steps: int | None = None, **params: Any) -> SingleEnvironment:
-    """The functional environment `env_id`: also "brax/NAME", or the `module:Class` of a `gymnasium.experimental.functional.FuncEnv`.
+    """The environment in JAX with an id: one of Tempo's, of a library, or the `module:Class` of a `gymnasium.experimental.functional.FuncEnv`.
 
-    `params` go to its class, if that takes them, or to its `get_default_params`. Raises `EnvError` if a package or the time limit is missing.
+    `params` go to its class, if that takes them, or to its `get_default_params`. Raises `EnvError` if a package or the time limit is missing,
+    or if it does not run in JAX.
     """
-    if env_id.startswith("brax/"):
-        from tempo_rl.env.brax_env import Brax
-
-        steps = Brax.max_episode_steps if max_episode_steps is None else max_episode_steps
-        return SingleEnvironment(Brax(env_id[5:], **params), steps, env_id, {})
-    reference, usual = FUNCTIONAL.get(env_id, (env_id, max_episode_steps))
-    limit = usual if max_episode_steps is None else max_episode_steps
-    try:
-        kind = load_reference(reference)
-        if isinstance(kind, type) and issubclass(kind, gymnasium.Env):
-            register = f"gymnasium.register({kind.__name__ + '-v0'!r}, entry_point={kind.__name__})"
-            raise EnvError(
-                f"{env_id} is an environment of Gymnasium, not one in JAX",
-                hint=f"register it in its module, {register}, and write env.id={env_id}-v0",
-            )
-        if limit is None:
-            raise EnvError(f"{env_id} has no time limit", hint="set one: env.kwargs.max_episode_steps=200")
-        ours = {name: params.pop(name) for name in [*params] if name in inspect.signature(kind).parameters}
-        function = cast("JaxEnvironment", kind(**ours))
-    except EnvError as error:
-        if isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name == "flax":
-            message = f"{env_id}: Gymnasium's functional environments need flax"
-            raise EnvError(message, hint="pip install 'tempo-dl[rl]'") from error
-        raise
-    return SingleEnvironment(function, limit, env_id, params)
+    return single_of(named(env_id, keywords=params), max_episode_steps, **params)
 
 
 def single_of(source: Source, max_episode_steps: int | None = None, **params: Any) -> SingleEnvironment:
-    """The environment in JAX that Python code gave. Raises `EnvError` if the time limit is missing."""
-    limit = source.max_episode_steps if max_episode_steps is None else max_episode_steps
+    """The environment in JAX of a source. Raises `EnvError` if the time limit is missing."""
+    if source.kind != "jax":
+        raise EnvError(
+            f"{source.name} is an environment of Gymnasium, not one in JAX", hint="make it with tempo_rl.env.make_vector"
+        )
+    ours = {name: value for name, value in params.items() if takes(source.make, name)}
+    with explained(source.name, ours):
+        function = cast("JaxEnvironment", source.make(**ours))
+    limits = (max_episode_steps, source.max_episode_steps, getattr(function, "max_episode_steps", None))
+    limit = next((limit for limit in limits if limit is not None), None)
     if limit is None:
-        raise EnvError(f"{source.name} has no time limit", hint="give the class an attribute: max_episode_steps = 200")
-    return SingleEnvironment(cast("JaxEnvironment", source.make()), limit, source.name, params)
+        raise EnvError(
+            f"{source.name} has no time limit",
+            hint="set one: env.kwargs.max_episode_steps=200, or an attribute of the class: max_episode_steps = 200",
+        )
+    return SingleEnvironment(function, limit, source.name, {name: params[name] for name in params if name not in ours})
