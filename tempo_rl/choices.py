@@ -13,6 +13,7 @@ from tempo_rl.env.spaces import Observations
 from tempo_rl.errors import RecipeError
 
 LARGEST = 2**31 - 1  # elements of a table
+NARROWEST, WIDEST, TOGETHER = 8, 64, 512  # numbers of a choice, and of all of them, by default
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,14 @@ class Choices:
     index: tuple[tp.Expr | int, ...] | None = None
 
     @staticmethod
-    def build(observations: Observations, width: int, domain: Sequence[tp.Expr], fed: bool) -> Choices:
-        """The table `embedding` of rows of `width` numbers, or one-hot choices if that is 0. Raises `RecipeError` for a table that is too large."""
+    def build(observations: Observations, width: int | None, domain: Sequence[tp.Expr], fed: bool) -> Choices:
+        """The table `embedding` of rows of `width` numbers, or one-hot choices if that is 0.
+
+        By default a choice has 64 numbers. If there are more than eight choices, all have 512 together, but each at least 8. Raises
+        `RecipeError` for a table that is too large.
+        """
         rows = sum(observations.counts)
+        width = max(NARROWEST, min(WIDEST, TOGETHER // len(observations.counts))) if width is None else width
         if rows * max(width, 1) > LARGEST:
             raise RecipeError(
                 f"the embedding of {rows:,} values x {width:,} is too large: at most {LARGEST:,} weights",

@@ -162,13 +162,13 @@ class ActorCritic:
         activation: str = "tanh",
         network: str = "mlp",
         convolutions: Sequence[Convolution] = (),
-        embedding: int = 32,
+        embedding: int | None = None,
     ) -> Self:
         """A model with parameters over `domain`. With `fed`, they are inputs of the program with the same names.
 
         `network` is "mlp", "cnn" (`convolutions` first), "gru" or "lstm" (a cell of the last width of `hidden` instead of the last layer).
         With `shared`, and in all networks but "mlp", the hidden layers are a trunk of policy and value. Choices in observations become rows of
-        a table, `embedding` wide, or one-hot if that is 0.
+        a table, `embedding` wide (None: 64, or less for more than eight choices), or one-hot if that is 0.
         """
         encoder: Convolutions | Choices | None = None
         memory, trunk, width = None, None, 0
@@ -301,7 +301,7 @@ class ActionValues(ActorCritic):
         activation: str = "tanh",
         network: str = "mlp",
         convolutions: Sequence[Convolution] = (),
-        embedding: int = 32,
+        embedding: int | None = None,
     ) -> Self:
         """A model with parameters over `domain`, as `ActorCritic.build`. Raises `EnvError` unless an action is one choice (Discrete)."""
         if not isinstance(actions, Discrete):

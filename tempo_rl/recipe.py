@@ -97,7 +97,9 @@ class Recipe(Strict):
     convolutions: list[tuple[Count, Count, Count]] = Field(
         default_factory=lambda: [(16, 3, 2), (32, 3, 2)]
     )  # features, kernel, stride
-    embedding: Annotated[int, Field(ge=0)] = 32  # the width of the table for choices in observations; 0: they become one-hot
+    embedding: Annotated[int, Field(ge=0)] | None = (
+        None  # numbers for each choice in observations; 0: one-hot; None: 64, of many fewer
+    )
     frames: Count = 1  # the last observations of an episode that are seen at once
     shared: bool = False  # whether the policy and the value share the hidden layers
     norm_obs: bool = False  # observations by their running mean and variance

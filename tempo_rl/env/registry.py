@@ -36,9 +36,7 @@ ADAPTERS: dict[str, Adapter] = {
     "gymnax": Adapter(("gymnax",), "'gymnax>=1.0' six", "tempo_rl.env.adapters.gymnax:Gymnax"),
     "jumanji": Adapter(("jumanji",), "jumanji", "tempo_rl.env.adapters.jumanji:Jumanji"),
     "pgx": Adapter(("pgx",), "pgx", "tempo_rl.env.adapters.pgx:Pgx"),
-    "playground": Adapter(
-        ("mujoco_playground", "mujoco_playground.registry"), "playground", "tempo_rl.env.adapters.playground:Playground"
-    ),
+    "playground": Adapter(("mujoco_playground",), "playground", "tempo_rl.env.adapters.playground:Playground"),
     "xminigrid": Adapter(("xminigrid",), "xminigrid", "tempo_rl.env.adapters.xminigrid:XMiniGrid"),
 }
 

@@ -62,19 +62,16 @@ class Observations:
                 numbers.append(part.astype(self.dtype))
         return xp.concatenate([*numbers, *choices], -1)
 
-    def require_choices(self, observation: np.ndarray, name: str) -> None:
-        """Raise `EnvError` if a choice of observations (B, n), which `inward` gave, is not in its range."""
+    def wrong_choice(self, observation: np.ndarray) -> str | None:
+        """What is wrong with observations (B, n), which `inward` gave, if a choice is not in its range."""
         if not self.counts:
-            return
+            return None
         choices = observation[..., -len(self.counts) :]
         wrong = (choices < 0) | (choices >= np.asarray(self.counts, self.dtype))
-        if wrong.any():
-            row, k = (int(at) for at in np.argwhere(wrong)[0])
-            raise EnvError(
-                f"{name} gave an observation that is not in its observation_space {self.space}: choice {k} is "
-                f"{choices[row, k]:g} of {self.counts[k]}, in environment {row}",
-                hint="make the space as large as the numbers that the environment gives",
-            )
+        if not wrong.any():
+            return None
+        row, k = (int(at) for at in np.argwhere(wrong)[0])
+        return f"choice {k} of row {row} is number {int(choices[row, k])} of {self.counts[k]}, counted from 0, but the space is {self.space}"
 
 
 @dataclass(frozen=True)

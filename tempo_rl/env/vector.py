@@ -226,7 +226,8 @@ class HostVectorEnvironment:
 
     def _observation(self, observation: Any) -> np.ndarray:
         inward = np.array(self.observations.inward(observation, (self.num_envs,)))  # a copy: environments reuse their buffers
-        self.observations.require_choices(inward, self.name)
+        if (what := self.observations.wrong_choice(inward)) is not None:
+            raise EnvError(f"{self.name} gave an observation that is not in its observation_space: {what}", hint=AT_FAULT)
         return inward
 
     def _outward(self, action: np.ndarray) -> np.ndarray:

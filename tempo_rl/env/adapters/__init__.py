@@ -33,6 +33,9 @@ def make_adapted(env_id: str, **keywords: Any) -> JaxEnvironment:
             return make(package, env_id.partition("/")[2], **keywords)
         except EnvError:
             raise
+        except ImportError as error:  # of a part of the library
+            part = (error.name or adapter.packages[0]).replace("_", "-")
+            raise EnvError(f"{env_id} cannot be made: {error}", hint=f"pip install {part}") from error
         except (TypeError, ValueError, KeyError, NotImplementedError, AttributeError) as error:
             raise EnvError(f"{env_id} cannot be made with {keywords}: {type(error).__name__}: {error}") from error
 

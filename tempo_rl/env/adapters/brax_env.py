@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +9,7 @@ import gymnasium
 import jax
 import numpy as np
 
-from tempo_rl.env.adapters.stepped import Outcome, Stepped, space_like
+from tempo_rl.env.adapters.stepped import Outcome, Stepped, require_name, space_like
 from tempo_rl.errors import EnvError
 
 BACKENDS = ("generalized", "spring", "positional", "mjx")
@@ -26,11 +25,7 @@ class Brax(Stepped):
     max_episode_steps = 1000  # as in Brax's own training
 
     def __init__(self, envs: ModuleType, name: str, backend: str = "generalized", **keywords: Any) -> None:
-        names = sorted(envs._envs)
-        if name not in names:
-            close = difflib.get_close_matches(name, names, 1)
-            hint = f"did you mean brax/{close[0]}?" if close else f"the names are {', '.join(names)}"
-            raise EnvError(f"Brax has no environment {name!r}", hint=hint)
+        require_name("Brax", "brax", name, sorted(envs._envs))
         if backend not in BACKENDS:
             raise EnvError(f"Brax has no backend {backend!r}", hint=f"env.kwargs.backend is one of {', '.join(BACKENDS)}")
         try:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from types import ModuleType
 from typing import Any
 
 import jax
 
-from tempo_rl.env.adapters.stepped import Outcome, Stepped, space_of
+from tempo_rl.env.adapters.stepped import Outcome, Stepped, require_name, space_of
 from tempo_rl.errors import EnvError
 
 
@@ -20,10 +19,7 @@ class Gymnax(Stepped):
     """
 
     def __init__(self, gymnax: ModuleType, name: str, **keywords: Any) -> None:
-        if name not in gymnax.registered_envs:
-            close = difflib.get_close_matches(name, gymnax.registered_envs, 1)
-            hint = f"did you mean gymnax/{close[0]}?" if close else f"the names are {', '.join(sorted(gymnax.registered_envs))}"
-            raise EnvError(f"gymnax has no environment {name!r}", hint=hint)
+        require_name("gymnax", "gymnax", name, gymnax.registered_envs)
         fields = {field.name for field in dataclasses.fields(gymnax.make(name)[1])}
         self._env, params = gymnax.make(name, **{key: value for key, value in keywords.items() if key not in fields})
         if not hasattr(self._env, "is_terminated"):

@@ -10,16 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tempo_rl.env.adapters.stepped import ENDLESS, Outcome, Stepped
+from tempo_rl.env.adapters.stepped import ENDLESS, Outcome, Stepped, require_name
 
 
 class Jumanji(Stepped):
     """An environment of Jumanji for one agent. Keywords are arguments of its class. Observations of several parts become a Dict.
 
-    Raises ValueError for unknown names.
+    Raises EnvError for unknown names.
     """
 
     def __init__(self, jumanji: ModuleType, name: str, **keywords: Any) -> None:
+        require_name("Jumanji", "jumanji", name, jumanji.registered_environments())
         self._env: Any = jumanji.make(name, **keywords)
         self.max_episode_steps = int(getattr(self._env, "time_limit", None) or ENDLESS)
         self._spec: Any = self._env.observation_spec

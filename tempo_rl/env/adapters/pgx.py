@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from types import ModuleType
 from typing import Any
 
 import gymnasium
 import jax
 
-from tempo_rl.env.adapters.stepped import ENDLESS, Outcome, Stepped, space_like
+from tempo_rl.env.adapters.stepped import ENDLESS, Outcome, Stepped, require_name, space_like
 from tempo_rl.errors import EnvError
 
 
@@ -22,11 +21,7 @@ class Pgx(Stepped):
     max_episode_steps = ENDLESS
 
     def __init__(self, pgx: ModuleType, name: str, **keywords: Any) -> None:
-        names = pgx.available_envs()
-        if name not in names:
-            close = difflib.get_close_matches(name, names, 1)
-            hint = f"did you mean pgx/{close[0]}?" if close else f"the names are {', '.join(names)}"
-            raise EnvError(f"Pgx has no game {name!r}", hint=hint)
+        require_name("Pgx", "pgx", name, pgx.available_envs())
         self._env: Any = pgx.make(name, **keywords)
         if self._env.num_players != 1:
             raise EnvError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from types import ModuleType
 from typing import Any
 
@@ -10,8 +9,7 @@ import gymnasium
 import jax
 import numpy as np
 
-from tempo_rl.env.adapters.stepped import Outcome, Stepped, space_like
-from tempo_rl.errors import EnvError
+from tempo_rl.env.adapters.stepped import Outcome, Stepped, require_name, space_like
 
 
 class Playground(Stepped):
@@ -20,11 +18,9 @@ class Playground(Stepped):
     Where observations have several parts, agents see the part "state". Actions are between -1 and 1. Raises EnvError for unknown names.
     """
 
-    def __init__(self, registry: ModuleType, name: str, **keywords: Any) -> None:
-        if name not in registry.ALL_ENVS:
-            close = difflib.get_close_matches(name, registry.ALL_ENVS, 1)
-            hint = f"did you mean playground/{close[0]}?" if close else f"the names are {', '.join(sorted(registry.ALL_ENVS))}"
-            raise EnvError(f"MuJoCo Playground has no environment {name!r}", hint=hint)
+    def __init__(self, playground: ModuleType, name: str, **keywords: Any) -> None:
+        registry: Any = playground.registry
+        require_name("MuJoCo Playground", "playground", name, registry.ALL_ENVS)
         config = registry.get_default_config(name)
         overrides = ({"impl": "jax"} if "impl" in config else {}) | keywords
         self._env: Any = registry.load(name, config_overrides=overrides)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -11,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tempo_rl.env.packing import is_key
+from tempo_rl.errors import EnvError
 
 ENDLESS = 10_000  # steps after which an episode is truncated, if the library has no limit of its own
 
@@ -45,9 +48,14 @@ class Stepped(ABC):
 
     def initial(self, rng: jax.Array, params: None = None) -> Outcome:
         inner, observation, reward, *ends = self.begin(jax.random.key_data(rng))
-        number = jnp.asarray(reward, "float32").reshape(())
+        number = jnp.asarray(reward, "float32")
+        if number.size != 1:
+            raise EnvError(f"{type(self).__name__} gives {number.size} rewards a step: the environment is for several agents")
         return Outcome(
-            jax.tree.map(jnp.asarray, inner), observation, number, *(jnp.asarray(end, bool).reshape(()) for end in ends)
+            jax.tree.map(jnp.asarray, inner),
+            observation,
+            number.reshape(()),
+            *(jnp.asarray(end, bool).reshape(()) for end in ends),
         )
 
     def transition(self, state: Outcome, action: jax.Array, rng: jax.Array, params: None = None) -> Outcome:
@@ -72,6 +80,15 @@ def _as_before(following: Any, before: Any) -> jax.Array:
     if is_key(before):
         return jnp.asarray(following)
     return jnp.asarray(following, before.dtype).reshape(before.shape)
+
+
+def require_name(library: str, prefix: str, name: str, names: Iterable[str]) -> None:
+    """Raise `EnvError` unless a library has an environment of that name."""
+    known = sorted(names)
+    if name not in known:
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {prefix}/{close[0]}?" if close else f"the names are {', '.join(known)}"
+        raise EnvError(f"{library} has no environment {name!r}", hint=hint)
 
 
 def space_like(example: Any) -> gymnasium.Space[Any]:

@@ -10,16 +10,17 @@ import gymnasium
 import jax
 import numpy as np
 
-from tempo_rl.env.adapters.stepped import Outcome, Stepped
+from tempo_rl.env.adapters.stepped import Outcome, Stepped, require_name
 
 
 class XMiniGrid(Stepped):
     """An environment of XLand-MiniGrid. Keywords are its parameters (`EnvParams`), of which `max_steps` is the limit of steps.
 
-    An observation is the kind and the colour of each tile in view, as choices. Raises ValueError for unknown names.
+    An observation is the kind and the colour of each tile in view, as choices. Raises EnvError for unknown names.
     """
 
     def __init__(self, xminigrid: ModuleType, name: str, **keywords: Any) -> None:
+        require_name("XLand-MiniGrid", "xminigrid", name, xminigrid.registered_environments())
         self._env, params = xminigrid.make(name)
         unknown = keywords.keys() - {field.name for field in dataclasses.fields(params)}
         if unknown:
