@@ -90,12 +90,14 @@ def _bits(values: Array) -> Array:
         values = values.astype("int8")
     if jnp.iscomplexobj(values):
         values = jnp.stack([values.real, values.imag], -1)
-    flat, size = values.reshape(-1), _bytes(values.dtype)
+    size = _bytes(values.dtype)
     if size >= 4:
-        return jax.lax.bitcast_convert_type(flat, "int32").reshape(-1)
+        return jax.lax.bitcast_convert_type(values, "int32").reshape(-1)
+    flat = jax.lax.bitcast_convert_type(values, f"uint{8 * size}").reshape(
+        -1
+    )  # first: XLA may compute with narrow floats as wider ones
     together = 4 // size
-    whole = jnp.pad(jax.lax.bitcast_convert_type(flat, f"uint{8 * size}"), (0, -flat.size % together))
-    return jax.lax.bitcast_convert_type(whole.reshape(-1, together), "int32")
+    return jax.lax.bitcast_convert_type(jnp.pad(flat, (0, -flat.size % together)).reshape(-1, together), "int32")
 
 
 def _values(words: Array, data: Shape) -> Array:
@@ -106,9 +108,10 @@ def _values(words: Array, data: Shape) -> Array:
         parts = _values(words, real)
         return jax.lax.complex(parts[..., 0], parts[..., 1])
     if size == 8:
-        words = words.reshape(-1, 2)
+        return jax.lax.bitcast_convert_type(words.reshape(*data.shape, 2), dtype)
+    flat = words if size == 4 else jax.lax.bitcast_convert_type(words, f"uint{8 * size}").reshape(-1)[:count]
     held = jnp.dtype("int8") if dtype.name in NARROW else dtype
-    return jax.lax.bitcast_convert_type(words, held).reshape(-1)[:count].reshape(data.shape).astype(dtype)
+    return jax.lax.bitcast_convert_type(flat.reshape(data.shape), held).astype(dtype)
 
 
 def leaves_of(state: Pytree, name: str) -> list[tuple[str, Any]]:
