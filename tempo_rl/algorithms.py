@@ -18,7 +18,7 @@ from tempo_rl.env.spaces import Observations, parts_of, values_of
 from tempo_rl.errors import CheckpointError, RecipeError, RLError, RunError
 from tempo_rl.evaluate import Evaluation, Policy, evaluate
 from tempo_rl.monitor import Callback
-from tempo_rl.recipe import ALGORITHMS, EnvRecipe, Recipe, WandbRecipe, make_recipe
+from tempo_rl.recipe import ALGORITHMS, PLAIN, EnvRecipe, Recipe, WandbRecipe, make_recipe
 from tempo_rl.references import foreign_references
 from tempo_rl.resume import chosen_run
 from tempo_rl.rundir import create_run, find_checkpoint
@@ -124,7 +124,7 @@ class Algorithm:
                 f"{type(self).__name__} always trains with the algorithm {self.name}",
                 hint="leave algorithm= out, or use another class",
             )
-        chosen = env if isinstance(env, EnvRecipe) else EnvRecipe(env)
+        chosen = env if isinstance(env, EnvRecipe) else _environment(env)
         given: dict[str, object] = {"algorithm": self.name, "env": chosen.model_dump(), **keys}
         if chosen.source is not None and chosen.source.num_envs is not None:
             given.setdefault("num_envs", chosen.source.num_envs)
@@ -252,8 +252,10 @@ class Algorithm:
         return save_checkpoint(file, checkpoint)
 
     @classmethod
-    def load(cls, path: str | Path, env: AnyEnvironment | None = None, trust: bool = False) -> Self:
-        """The agent in a file of `save`, a checkpoint, or a run directory. `env` replaces the environment of the recipe.
+    def load(cls, path: str | Path, env: AnyEnvironment | EnvRecipe | None = None, trust: bool = False) -> Self:
+        """The agent in a file of `save`, a checkpoint, or a run directory. `env` replaces the environment of the recipe and its arguments.
+
+        An `EnvRecipe` replaces the wrappers too.
 
         Raises `CheckpointError` for another algorithm, and for a file that names code which Tempo does not know, unless you `trust` it.
         """
@@ -263,11 +265,12 @@ class Algorithm:
             raise CheckpointError(f"{file} holds an agent of the algorithm {checkpoint.recipe.algorithm}, not of {cls.name}")
         agent = cls.__new__(cls)
         Algorithm.__init__(agent, checkpoint.recipe.env, {})
-        source = None if env is None else source_of(env)
-        recipe = checkpoint.recipe
-        if isinstance(env, str):
-            recipe = recipe.model_copy(update={"env": EnvRecipe(id=env)})
-        agent.recipe = recipe if source is None else recipe.on(source)
+        agent.recipe = checkpoint.recipe
+        if isinstance(env, (str, EnvRecipe)):
+            agent.recipe = agent.recipe.model_copy(update={"env": EnvRecipe(env) if isinstance(env, str) else env})
+        elif env is not None and (source := source_of(env)) is not None:
+            given = agent.recipe.env.model_copy(update={"kwargs": {}})
+            agent.recipe = agent.recipe.model_copy(update={"env": given}).on(source)
         agent._take(checkpoint)
         return agent
 
@@ -330,7 +333,14 @@ class DQN(Algorithm):
         super().__init__(env, keys)
 
 
-def load(path: str | Path, env: AnyEnvironment | None = None, trust: bool = False) -> Algorithm:
+def _environment(env: AnyEnvironment) -> EnvRecipe:
+    """The recipe of an environment. Raises `EnvError` for what is none."""
+    if not isinstance(env, str) and isinstance(env, PLAIN):  # which a file would get an error of its own for
+        source_of(env)
+    return EnvRecipe(env)
+
+
+def load(path: str | Path, env: AnyEnvironment | EnvRecipe | None = None, trust: bool = False) -> Algorithm:
     """The agent in a file or run directory, of whichever algorithm. Raises as `Algorithm.load` does."""
     name = load_checkpoint(find_checkpoint(Path(path)), trust).recipe.algorithm
     for kind in (PPO, A2C, REINFORCE, DQN):

@@ -31,6 +31,7 @@ from tempo_rl.references import foreign_references, load_reference, reference_to
 __all__ = ["ALGORITHMS", "Recipe", "WandbRecipe", "dump_recipe", "find_recipe", "load_recipe", "make_recipe", "shipped_recipes"]
 
 
+PLAIN = (str, int, float, list, dict, type(None))  # what a file may hold in the place of an id
 Vectorization: TypeAlias = Literal["auto", "sync", "async", "vector_entry_point"]
 
 
@@ -61,7 +62,7 @@ class EnvRecipe(Strict):
         wrappers: Sequence[str | Callable[..., object]] = (),
         **unknown: object,
     ) -> None:
-        source = None if isinstance(id, str) else source_of(id, kwargs)
+        source = None if isinstance(id, PLAIN) else source_of(id, kwargs)
         keys: dict[str, Any] = {"vectorization": vectorization, **unknown}
         keys["id"] = id if source is None else source.name
         keys["kwargs"] = {} if kwargs is None else dict(kwargs) if isinstance(kwargs, Mapping) else kwargs

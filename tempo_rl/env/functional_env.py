@@ -60,7 +60,8 @@ class SingleEnvironment:
             check_functional(function, self._params, example, taken, name)
         self._packing = Packing(example, max_episode_steps >= EXACT)
         self.state_dtype, self.state_size = self._packing.dtype, self._packing.size + 2
-        self._truncated: Callable[..., Array] | None = getattr(function, "truncated", None)
+        truncated = getattr(function, "truncated", None)
+        self._truncated: Callable[..., Array] | None = truncated if callable(truncated) else None
         self.ends_by_time_alone = bool(getattr(function, "ends_by_time_alone", False))
 
     def initial(self, key_data: Array) -> tuple[Array, Array]:

@@ -46,7 +46,7 @@ HOST_PACKAGES: dict[str, str] = {
     "gymnasium.envs.box2d": "'gymnasium[box2d]'",
     "gymnasium.envs.toy_text": "'gymnasium[toy-text]'",
     "gymnasium.envs.classic_control": "'gymnasium[classic-control]'",
-    "ALE/": "ale-py",
+    "ALE/": "ale-py, and write env.id=ale_py:ALE/...",
 }
 
 

@@ -240,3 +240,12 @@ def started(state: Any, following: Any = None) -> Any:
 def test_what_is_no_state_is_named(state: Any, following: Any, message: str) -> None:
     with pytest.raises(EnvError, match=message):
         single_of(started(state, following))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "uint64", "complex128"])
+def test_wide_numbers_where_jax_has_them(dtype: str) -> None:
+    with jax.enable_x64(True):
+        raw = np.random.default_rng(0).integers(0, 256, 6 * np.dtype(dtype).itemsize, np.uint8)
+        state = {"wide": jnp.asarray(raw.view(dtype).reshape(2, 3)), "other": jnp.ones(1, "int8")}
+        packing = Packing(state)
+        same(jax.jit(packing.unpack)(jax.jit(packing.pack)(state)), state)
