@@ -102,7 +102,7 @@ def named(env_id: str, vectorization: str = "auto", keywords: Mapping[str, Any] 
     spec = gymnasium.registry.get(name if colon else env_id)
     has_vector_alone = spec is not None and spec.entry_point is None
     if vectorization == "vector_entry_point" or (vectorization == "auto" and has_vector_alone):
-        return Source(env_id, _by_vector_entry_point(env_id), "vector")
+        return Source(env_id, _by_vector_entry_point(name if colon else env_id), "vector")
     return Source(env_id, partial(gymnasium.make, env_id))
 
 
@@ -238,9 +238,11 @@ def _names_in(module: ModuleType, name: str) -> str:
     """A hint with the environments of a module."""
     import gymnasium
 
-    ids = [env_id for env_id, spec in gymnasium.registry.items() if _module_of(spec.entry_point) == module.__name__]
+    specs = gymnasium.registry.items()
+    ids = [env_id for env_id, spec in specs if _module_of(spec.entry_point or spec.vector_entry_point) == module.__name__]
     classes = [key for key, value in vars(module).items() if isinstance(value, type) and value.__module__ == module.__name__]
-    names = ids + [key for key in classes if issubclass(vars(module)[key], gymnasium.Env) or _is_in_jax(vars(module)[key])]
+    kinds = (gymnasium.Env, gymnasium.vector.VectorEnv)
+    names = ids + [key for key in classes if issubclass(vars(module)[key], kinds) or _is_in_jax(vars(module)[key])]
     return nearest(name, names) or (f"it has {', '.join(names)}" if names else EXPECTED)
 
 

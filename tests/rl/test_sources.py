@@ -199,7 +199,7 @@ def test_arguments_reach_it(name: str, keywords: Any, length: int, corridors: An
     ("name", "message"),
     [
         ("Corridr-v0", r"the module corridors has no environment 'Corridr-v0'\n  hint: did you mean 'Corridor-v0'"),
-        ("Nothing", r"has no environment 'Nothing'\n  hint: it has Corridor-v0, ManyCorridors-v0, Corridor, Twice, Functions"),
+        ("Nothing", r"has no environment 'Nothing'\n  hint: it has Corridor-v0, ManyCorridors-v0, Corridor, Twice, Many, Functions"),
         ("Half", r"corridors:Half is the class Half, which is not an environment: it has initial, transition, but lacks observation, reward, terminal"),
         ("Old", r"which is not an environment: it has step and reset, but is not derived from gymnasium\.Env\n  hint: an environment is a class"),
         ("NUMBER", r"corridors:NUMBER is 3, which is not an environment: it is neither derived from gymnasium\.Env nor has it the functions"),
