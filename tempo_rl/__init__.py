@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tempo_rl.evaluate import Evaluation
     from tempo_rl.models import ActionValues, ActorCritic, build_model
     from tempo_rl.monitor import Callback, Iteration
-    from tempo_rl.recipe import ActorCriticRecipe, DQNRecipe, PPORecipe, Recipe, ReinforceRecipe
+    from tempo_rl.recipe import ActorCriticRecipe, DQNRecipe, EnvRecipe, PPORecipe, Recipe, ReinforceRecipe
     from tempo_rl.train import TrainingError
 
 _MODULES = {
@@ -38,7 +38,7 @@ _MODULES = {
     "evaluate": ("Evaluation",),
     "models": ("ActionValues", "ActorCritic", "build_model"),
     "monitor": ("Callback", "Iteration"),
-    "recipe": ("ActorCriticRecipe", "DQNRecipe", "PPORecipe", "Recipe", "ReinforceRecipe"),
+    "recipe": ("ActorCriticRecipe", "DQNRecipe", "EnvRecipe", "PPORecipe", "Recipe", "ReinforceRecipe"),
     "train": ("TrainingError",),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
@@ -48,7 +48,7 @@ __all__ = [
     "Agent", "Monitor", "build_agent", "build_model", "episode_metrics", "report", "bootstrapped_return", "generalized_advantage",
     "ActionValues", "ActorCritic", "Categorical", "Distribution", "EpsilonGreedy", "Gaussian",
     "AnyEnvironment", "JaxEnvironment", "Transition", "make", "make_environment",
-    "ActorCriticRecipe", "DQNRecipe", "PPORecipe", "Recipe", "ReinforceRecipe",
+    "ActorCriticRecipe", "DQNRecipe", "EnvRecipe", "PPORecipe", "Recipe", "ReinforceRecipe",
     "CheckpointError", "EnvError", "RLError", "RecipeError", "RunError", "TrainingError",
 ]  # fmt: skip
 

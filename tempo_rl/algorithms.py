@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
@@ -14,15 +14,19 @@ from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tempo_rl.env import vector_environment
 from tempo_rl.env.closing import close_quietly
 from tempo_rl.env.source import AnyEnvironment, source_of
+from tempo_rl.env.spaces import Observations, parts_of, values_of
 from tempo_rl.errors import CheckpointError, RecipeError, RLError, RunError
 from tempo_rl.evaluate import Evaluation, Policy, evaluate
 from tempo_rl.monitor import Callback
-from tempo_rl.recipe import ALGORITHMS, EnvRecipe, Recipe, WandbRecipe, make_recipe
+from tempo_rl.recipe import ALGORITHMS, PLAIN, EnvRecipe, Recipe, WandbRecipe, make_recipe
 from tempo_rl.references import foreign_references
 from tempo_rl.resume import chosen_run
 from tempo_rl.rundir import create_run, find_checkpoint
 from tempo_rl.train import Result, train
 from tempo_rl.video import watch
+
+AnyObservation: TypeAlias = "np.ndarray | float | Sequence[float] | Mapping[str, AnyObservation] | Sequence[AnyObservation]"
+"""An observation, or a batch of them: an array, a number, or a dict or tuple of such."""
 
 
 class Keys(TypedDict, total=False):
@@ -36,6 +40,7 @@ class Keys(TypedDict, total=False):
     activation: Literal["tanh", "relu"]
     network: Literal["mlp", "cnn", "gru", "lstm"]
     convolutions: list[tuple[int, int, int]]
+    embedding: int | None
     frames: int
     shared: bool
     norm_obs: bool
@@ -119,10 +124,12 @@ class Algorithm:
                 f"{type(self).__name__} always trains with the algorithm {self.name}",
                 hint="leave algorithm= out, or use another class",
             )
-        source = None if isinstance(env, EnvRecipe) else source_of(env)
-        plain = env.model_dump() if isinstance(env, EnvRecipe) else {"id": env if source is None else source.name}
-        recipe = make_recipe({"algorithm": self.name, "env": plain, **keys}, where=type(self).__name__)
-        self.recipe: Recipe = recipe if source is None else recipe.on(source)
+        chosen = env if isinstance(env, EnvRecipe) else _environment(env)
+        given: dict[str, object] = {"algorithm": self.name, "env": chosen.model_dump(), **keys}
+        if chosen.source is not None and chosen.source.num_envs is not None:
+            given.setdefault("num_envs", chosen.source.num_envs)
+        recipe = make_recipe(given, where=type(self).__name__)
+        self.recipe: Recipe = recipe if chosen.source is None else recipe.on(chosen.source)
         self.parameters: dict[str, np.ndarray] | None = None
         self.result: Result | None = None
         self._policy: Policy | None = None
@@ -181,16 +188,20 @@ class Algorithm:
             return evaluate(self.recipe, parameters, episodes, seed, deterministic=deterministic)
         return watch(self.recipe, parameters, episodes, seed, video, render, deterministic=deterministic)
 
-    def predict(self, observation: np.ndarray | Sequence[float], deterministic: bool = True, seed: int = 0) -> np.ndarray:
-        """The action for one observation of the environment's shape, or the actions (B, ...) for a batch (B, ...).
+    def predict(self, observation: AnyObservation, deterministic: bool = True, seed: int = 0) -> np.ndarray:
+        """The action for one observation of the environment, or the actions (B, ...) for a batch (B, ...).
 
-        They are the most likely ones if `deterministic`, or else drawn with `seed`; in the environment's own numbers and bounds.
-        A policy with a memory (network gru or lstm) goes on with the episodes of the last call, until `forget`.
+        An observation of a Discrete space is a whole number, and one of a Dict or Tuple space a dict or tuple; a batch has arrays (B, ...) as
+        its parts. The actions are the most likely ones if `deterministic`, or else drawn with `seed`; in the environment's own numbers and
+        bounds. A policy with a memory (network gru or lstm) goes on with the episodes of the last call, until `forget`.
         Raises `RLError` if the agent is not trained, for another shape, and for what is not a finite number.
         """
         policy = self._opened_policy()
         shape = policy.observations.shape
-        array = self._numbers(observation, policy.observations.dtype)
+        if policy.observations.has_parts:
+            array = self._parts(observation, policy.observations)
+        else:
+            array = self._numbers(observation, policy.observations.dtype)
         is_one = array.shape == shape
         if not is_one and array.shape[1:] != shape:
             raise RLError(
@@ -200,7 +211,23 @@ class Algorithm:
         action = policy.actions.outward(policy(array[None] if is_one else array, deterministic, seed))
         return action[0] if is_one else action
 
-    def _numbers(self, observation: np.ndarray | Sequence[float], dtype: str) -> np.ndarray:
+    def _parts(self, observation: AnyObservation, observations: Observations) -> np.ndarray:
+        """Observations of choices, or with parts, as the policy takes them."""
+        space: Any = observations.space
+        try:
+            (_, part), first = next(parts_of(space)), np.asarray(next(values_of(space, observation)))
+            batch = first.shape[: first.ndim - len(part.shape)]  # with frames, also those
+            array = np.asarray(observations.inward(observation, batch))
+        except (TypeError, ValueError, KeyError, IndexError) as error:
+            raise RLError(
+                f"an observation of {self.recipe.env.id} is in {space}, or a batch of such, but this one is {observation!r}"
+            ) from error
+        wrong = observations.wrong_choice(array.reshape(-1, array.shape[-1]))
+        if wrong is not None:
+            raise RLError(f"an observation of {self.recipe.env.id} is not in its space: {wrong}")
+        return self._numbers(array, observations.dtype)
+
+    def _numbers(self, observation: AnyObservation, dtype: str) -> np.ndarray:
         try:
             with np.errstate(over="ignore"):
                 array = np.asarray(observation, dtype)
@@ -225,8 +252,10 @@ class Algorithm:
         return save_checkpoint(file, checkpoint)
 
     @classmethod
-    def load(cls, path: str | Path, env: AnyEnvironment | None = None, trust: bool = False) -> Self:
-        """The agent in a file of `save`, a checkpoint, or a run directory. `env` replaces the environment of the recipe.
+    def load(cls, path: str | Path, env: AnyEnvironment | EnvRecipe | None = None, trust: bool = False) -> Self:
+        """The agent in a file of `save`, a checkpoint, or a run directory. `env` replaces the environment of the recipe and its arguments.
+
+        An `EnvRecipe` replaces the wrappers too.
 
         Raises `CheckpointError` for another algorithm, and for a file that names code which Tempo does not know, unless you `trust` it.
         """
@@ -236,11 +265,12 @@ class Algorithm:
             raise CheckpointError(f"{file} holds an agent of the algorithm {checkpoint.recipe.algorithm}, not of {cls.name}")
         agent = cls.__new__(cls)
         Algorithm.__init__(agent, checkpoint.recipe.env, {})
-        source = None if env is None else source_of(env)
-        recipe = checkpoint.recipe
-        if isinstance(env, str):
-            recipe = recipe.model_copy(update={"env": EnvRecipe(id=env)})
-        agent.recipe = recipe if source is None else recipe.on(source)
+        agent.recipe = checkpoint.recipe
+        if isinstance(env, (str, EnvRecipe)):
+            agent.recipe = agent.recipe.model_copy(update={"env": EnvRecipe(env) if isinstance(env, str) else env})
+        elif env is not None and (source := source_of(env)) is not None:
+            given = agent.recipe.env.model_copy(update={"kwargs": {}})
+            agent.recipe = agent.recipe.model_copy(update={"env": given}).on(source)
         agent._take(checkpoint)
         return agent
 
@@ -303,7 +333,14 @@ class DQN(Algorithm):
         super().__init__(env, keys)
 
 
-def load(path: str | Path, env: AnyEnvironment | None = None, trust: bool = False) -> Algorithm:
+def _environment(env: AnyEnvironment) -> EnvRecipe:
+    """The recipe of an environment. Raises `EnvError` for what is none."""
+    if not isinstance(env, str) and isinstance(env, PLAIN):  # which a file would get an error of its own for
+        source_of(env)
+    return EnvRecipe(env)
+
+
+def load(path: str | Path, env: AnyEnvironment | EnvRecipe | None = None, trust: bool = False) -> Algorithm:
     """The agent in a file or run directory, of whichever algorithm. Raises as `Algorithm.load` does."""
     name = load_checkpoint(find_checkpoint(Path(path)), trust).recipe.algorithm
     for kind in (PPO, A2C, REINFORCE, DQN):

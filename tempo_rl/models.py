@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Self
 
 import tempo_core as tp
+from tempo_rl.choices import Choices
 from tempo_rl.distributions import Categorical, Distribution, EpsilonGreedy, Gaussian, MultiCategorical
 from tempo_rl.env.spaces import Actions, Continuous, Discrete, MultiDiscrete, Observations
 from tempo_rl.errors import EnvError, RecipeError
@@ -134,8 +135,8 @@ class Convolutions:
 class ActorCritic:
     """A policy and a value function. `model[i, 0, 0]` reads the parameters at one point.
 
-    They share the layers of `encoder`, `trunk` and `memory`, as far as there are such: observations go through convolutions, then through
-    linear layers, then into a recurrent cell, whose state is the memory of the episode.
+    They share the layers of `encoder`, `trunk` and `memory`, as far as there are such: observations go through convolutions or, if they hold
+    choices, an embedding, then through linear layers, then into a recurrent cell, whose state is the memory of the episode.
     """
 
     observations: Observations
@@ -145,7 +146,7 @@ class ActorCritic:
     log_std: tp.Tensor | None = None  # for continuous actions: one number per action dimension
     trunk: Network | None = None
     normalizer: Normalizer | None = None  # of observations
-    encoder: Convolutions | None = None
+    encoder: Convolutions | Choices | None = None
     memory: tp.nn.GRUCell | tp.nn.LSTMCell | None = None
 
     @classmethod
@@ -161,16 +162,26 @@ class ActorCritic:
         activation: str = "tanh",
         network: str = "mlp",
         convolutions: Sequence[Convolution] = (),
+        embedding: int | None = None,
     ) -> Self:
         """A model with parameters over `domain`. With `fed`, they are inputs of the program with the same names.
 
         `network` is "mlp", "cnn" (`convolutions` first), "gru" or "lstm" (a cell of the last width of `hidden` instead of the last layer).
-        With `shared`, and in all networks but "mlp", the hidden layers are a trunk of policy and value.
+        With `shared`, and in all networks but "mlp", the hidden layers are a trunk of policy and value. Choices in observations become rows of
+        a table, `embedding` wide (None: 64, or less for more than eight choices), or one-hot if that is 0.
         """
-        encoder, memory, trunk, width = None, None, None, 0
+        encoder: Convolutions | Choices | None = None
+        memory, trunk, width = None, None, 0
         n_in, n_out = math.prod(observations.shape), _outputs(actions)
         if network == "cnn":
+            if observations.has_parts:
+                raise EnvError(
+                    f"network=cnn takes images, not observations {observations.space}", hint="use another network: network=mlp"
+                )
             encoder = Convolutions.build(observations.shape, convolutions, domain, fed, activation)
+            n_in = encoder.size
+        elif observations.counts:
+            encoder = Choices.build(observations, embedding, domain, fed)
             n_in = encoder.size
         if network in MEMORIES:
             *hidden, width = hidden or (64,)
@@ -254,12 +265,14 @@ class ActorCritic:
 
     def features(self, observation: tp.Tensor) -> tp.Tensor:
         """The numbers (..., n) of `observation` (..., *observations.shape) that policy, value and memory take."""
+        choices = observation
         if self.normalizer is not None:
             observation = self.normalizer(observation.astype("float32"))
         elif self.observations.dtype == "uint8":
             observation = observation.astype("float32") * (1.0 / 255.0)
         if self.encoder is not None:
-            features = self.encoder(observation if observation.dtype == "float32" else observation.astype("float32"))
+            numbers = observation if observation.dtype == "float32" else observation.astype("float32")
+            features = self.encoder(choices, numbers) if isinstance(self.encoder, Choices) else self.encoder(numbers)
             return features if self.trunk is None else self.trunk(features)
         rank = len(self.observations.shape)
         if rank != 1:
@@ -288,13 +301,16 @@ class ActionValues(ActorCritic):
         activation: str = "tanh",
         network: str = "mlp",
         convolutions: Sequence[Convolution] = (),
+        embedding: int | None = None,
     ) -> Self:
         """A model with parameters over `domain`, as `ActorCritic.build`. Raises `EnvError` unless an action is one choice (Discrete)."""
         if not isinstance(actions, Discrete):
             raise EnvError(
                 "an agent that learns the value of each action needs Discrete actions", hint="train another agent: algorithm=ppo"
             )
-        return super().build(observations, actions, hidden, domain, False, fed, False, activation, network, convolutions)
+        return super().build(
+            observations, actions, hidden, domain, False, fed, False, activation, network, convolutions, embedding
+        )
 
     def values(self, observation: tp.Tensor) -> tp.Tensor:
         """The values of all actions, (..., count), for `observation` (..., *observations.shape)."""
@@ -343,6 +359,7 @@ def build_model(
         recipe.activation,
         recipe.network,
         recipe.convolutions,
+        recipe.embedding,
     )
     if isinstance(model, ActionValues) and isinstance(recipe, DQNRecipe):
         model = replace(model, epsilon=recipe.end_e)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_type_hints
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_type_hints
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -24,27 +24,55 @@ from tempo_core.runs.recipe import (
 from tempo_core.runs.recipe import find_recipe as find_of_kind
 from tempo_core.runs.recipe import shipped_recipes as shipped_of_kind
 from tempo_rl.env.registry import is_functional
-from tempo_rl.env.source import Source
+from tempo_rl.env.source import AnyEnvironment, Source, source_of
 from tempo_rl.errors import RecipeError
-from tempo_rl.references import foreign_references, load_reference
+from tempo_rl.references import foreign_references, load_reference, reference_to
 
 __all__ = ["ALGORITHMS", "Recipe", "WandbRecipe", "dump_recipe", "find_recipe", "load_recipe", "make_recipe", "shipped_recipes"]
 
 
-class EnvRecipe(Strict):
-    """The environment. `kwargs` are its arguments; `wrappers` are `module:Class` references, applied in order.
+PLAIN = (str, int, float, list, dict, type(None))  # what a file may hold in the place of an id
+Vectorization: TypeAlias = Literal["auto", "sync", "async", "vector_entry_point"]
 
-    `source` is an environment that Python code gave in place of an id (`tempo_rl.env.source`); no file holds it.
+
+class EnvRecipe(Strict):
+    """The environment of a recipe: `PPO(EnvRecipe("FrozenLake-v1", kwargs={"is_slippery": False}))`.
+
+    `id` is an id of Gymnasium's or of a library's ("CartPole-v1", "my_module:Corridor-v0", "brax/ant"), a `module:name`, or, in Python, an
+    environment itself: an object, a class, a function that makes one, or an environment in JAX. `kwargs` are arguments of the class or
+    function; `max_episode_steps` among them is the time limit. `vectorization` says how environments on the host are stepped together:
+    "sync" in this process, "async" in a process each, "vector_entry_point" by the vector environment that is registered for the id; "auto"
+    is "sync" where the id has an environment for one. `wrappers` are `module:Class` references, or classes at the top level of a module,
+    applied in order to each environment, or to a vector environment as a whole.
+
+    Raises `EnvError` for what is no environment, and pydantic's `ValidationError` for a value that is not valid.
     """
 
     id: str = "CartPole-v1"
     kwargs: dict[str, object] = Field(default_factory=dict)
-    vectorization: Literal["sync", "async"] = "sync"
+    vectorization: Vectorization = "auto"
     wrappers: list[str] = Field(default_factory=list)
     _source: Source | None = PrivateAttr(None)
 
+    def __init__(
+        self,
+        id: AnyEnvironment = "CartPole-v1",
+        kwargs: Mapping[str, object] | None = None,
+        vectorization: Vectorization = "auto",
+        wrappers: Sequence[str | Callable[..., object]] = (),
+        **unknown: object,
+    ) -> None:
+        source = None if isinstance(id, PLAIN) else source_of(id, kwargs)
+        keys: dict[str, Any] = {"vectorization": vectorization, **unknown}
+        keys["id"] = id if source is None else source.name
+        keys["kwargs"] = {} if kwargs is None else dict(kwargs) if isinstance(kwargs, Mapping) else kwargs
+        keys["wrappers"] = [reference_to(wrapper) for wrapper in wrappers] if isinstance(wrappers, (list, tuple)) else wrappers
+        super().__init__(**keys)
+        self._source = source
+
     @property
     def source(self) -> Source | None:
+        """Where an environment comes from that Python code gave in place of an id; no file holds it."""
         return self._source
 
     @model_validator(mode="after")
@@ -70,6 +98,9 @@ class Recipe(Strict):
     convolutions: list[tuple[Count, Count, Count]] = Field(
         default_factory=lambda: [(16, 3, 2), (32, 3, 2)]
     )  # features, kernel, stride
+    embedding: Annotated[int, Field(ge=0)] | None = (
+        None  # numbers for each choice in observations; 0: one-hot; None: 64, of many fewer
+    )
     frames: Count = 1  # the last observations of an episode that are seen at once
     shared: bool = False  # whether the policy and the value share the hidden layers
     norm_obs: bool = False  # observations by their running mean and variance
@@ -138,7 +169,10 @@ class Recipe(Strict):
     @model_validator(mode="after")
     def _check_functional(self) -> Recipe:
         if is_functional(self.env.id):
-            for key, is_set in (("env.wrappers", self.env.wrappers), ("env.vectorization", self.env.vectorization != "sync")):
+            for key, is_set in (
+                ("env.wrappers", self.env.wrappers),
+                ("env.vectorization", self.env.vectorization not in ("auto", "sync")),
+            ):
                 if is_set:
                     raise ValueError(f"{key} is for environments on the host, but {self.env.id} runs in JAX")
         return self

@@ -46,6 +46,19 @@ def load_reference(reference: str) -> Callable[..., object]:
     return target
 
 
+def reference_to(target: object) -> object:
+    """The `module:Class` name of a class or function at the top level of a module; what is neither stays. Raises `EnvError` for others."""
+    if not callable(target):
+        return target
+    module, name = (str(getattr(target, key, "")) for key in ("__module__", "__qualname__"))
+    if getattr(sys.modules.get(module), name, None) is not target:
+        raise EnvError(
+            f"the wrapper {target!r} has no name in a module, so that no recipe can name it",
+            hint="define it at the top level of a module, or give a function that makes the wrapped environment: lambda: Wrapper(MyEnv())",
+        )
+    return f"{module}:{name}"
+
+
 def find_modules() -> None:
     """Have modules of the user's own found from the working directory, for a command too."""
     if (here := os.getcwd()) not in sys.path:

@@ -126,9 +126,11 @@ def encoded(frames: list[np.ndarray], fps: float, suffix: str) -> bytes:
 
 def _drawn(recipe: Recipe, mode: str) -> Recipe:
     """The recipe, with environments of Gymnasium that are made to be drawn."""
-    from tempo_rl.env import is_functional
+    from tempo_rl.env import source_for
+    from tempo_rl.env.making import takes
 
-    if recipe.env.source is not None or is_functional(recipe.env.id):
+    source = source_for(recipe)
+    if recipe.env.source is not None or source.kind != "host" or not takes(source.make, "render_mode"):
         return recipe
     env = recipe.env.model_copy(update={"kwargs": {**recipe.env.kwargs, "render_mode": mode}})
     return recipe.model_copy(update={"env": env})

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tempo_rl.env.registry import FUNCTIONAL, is_functional
+from tempo_rl.env.source import Source, named
+from tempo_rl.errors import EnvError
 
 if TYPE_CHECKING:
     from tempo_rl.env.functional_env import SingleEnvironment
     from tempo_rl.env.program import Batch, ProgramEnvironment
-    from tempo_rl.env.vector import Environment, HostVectorEnvironment, VectorEnvironment
+    from tempo_rl.env.vector import HostVectorEnvironment, VectorEnvironment
     from tempo_rl.recipe import Recipe
 
 Keywords: TypeAlias = Mapping[str, Any]
 """An environment's arguments besides its id, by name: `env.kwargs` of a recipe."""
 
-__all__ = ["is_functional", "make", "make_environment", "make_vector", "vector_environment"]
+__all__ = ["is_functional", "make", "make_environment", "make_vector", "source_for", "vector_environment"]
 
 
 def make(
@@ -25,37 +27,40 @@ def make(
     num_envs: int,
     seed: int = 0,
     kwargs: Keywords | None = None,
-    vectorization: str = "sync",
+    vectorization: str = "auto",
     wrappers: Sequence[str] = (),
     may_restart: bool = False,
 ) -> ProgramEnvironment:
     """`num_envs` environments over the batch step. `batch` is that step and its bound, which must be `num_envs` in a run.
 
-    `env_id` is one of Gymnasium's ids ("CartPole-v1": runs on the host), the id of a functional environment
-    ("phys2d/CartPole-v1": runs in JAX), or the `module:Class` of a functional environment. With `may_restart`, a resumed run begins new
-    episodes in environments that do not say what their state is; without it, such a run cannot be saved. Raises `EnvError`.
+    `env_id` is one of Gymnasium's ids ("CartPole-v1": runs on the host), the id of an environment in JAX ("phys2d/CartPole-v1",
+    "brax/ant"), or `module:name` for a class, a function or an object of your own of either kind. With `may_restart`, a resumed run begins
+    new episodes in environments that do not say what their state is; without it, such a run cannot be saved. Raises `EnvError`.
     """
-    if is_functional(env_id):
-        from tempo_rl.env.functional_env import FunctionalEnv, make_single
+    source = named(env_id, vectorization, kwargs)
+    if source.is_functional:
+        from tempo_rl.env.functional_env import FunctionalEnv, single_of
 
-        return FunctionalEnv(make_single(env_id, **(kwargs or {})), num_envs, batch)
+        _require_host_keys(source.name, vectorization, wrappers)
+        return FunctionalEnv(single_of(source, **(kwargs or {})), num_envs, batch)
     from tempo_rl.env.gymnasium_env import GymnasiumEnv
-    from tempo_rl.env.vector import make_host
+    from tempo_rl.env.vector import host_of
 
-    return GymnasiumEnv(make_host(env_id, num_envs, seed, vectorization, wrappers, **(kwargs or {})), batch, may_restart)
+    return GymnasiumEnv(host_of(source, num_envs, seed, vectorization, wrappers, **(kwargs or {})), batch, may_restart)
 
 
 def make_vector(
     env_id: str, num_envs: int, seed: int = 0, kwargs: Keywords | None = None, wrappers: Sequence[str] = ()
 ) -> VectorEnvironment:
     """The same environments on the host, stepped with arrays."""
-    if is_functional(env_id):
-        from tempo_rl.env.functional_env import FunctionalVectorEnvironment, make_single
+    source = named(env_id, keywords=kwargs)
+    if source.is_functional:
+        from tempo_rl.env.functional_env import FunctionalVectorEnvironment, single_of
 
-        return FunctionalVectorEnvironment(make_single(env_id, **(kwargs or {})), num_envs, seed)
-    from tempo_rl.env.vector import make_host
+        return FunctionalVectorEnvironment(single_of(source, **(kwargs or {})), num_envs, seed)
+    from tempo_rl.env.vector import host_of
 
-    return make_host(env_id, num_envs, seed, "sync", wrappers, **(kwargs or {}))
+    return host_of(source, num_envs, seed, "auto", wrappers, **(kwargs or {}))
 
 
 def make_environment(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
@@ -66,19 +71,29 @@ def make_environment(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
     return env if recipe.frames == 1 else StackedEnv(env, recipe.frames)
 
 
+def source_for(recipe: Recipe) -> Source:
+    """Where the recipe's environments come from: Python code, or the id. Raises `EnvError`."""
+    env = recipe.env
+    return named(env.id, env.vectorization, env.kwargs) if env.source is None else env.source
+
+
 def _in_program(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
-    env, source = recipe.env, recipe.env.source
-    if is_functional(env.id) if source is None else source.is_functional:
+    source = source_for(recipe)
+    if source.is_functional:
         from tempo_rl.env.functional_env import FunctionalEnv
 
-        return FunctionalEnv(_single(recipe), recipe.num_envs, batch, recipe.check_finite)
+        return FunctionalEnv(_single(recipe, source), recipe.num_envs, batch, recipe.check_finite)
     from tempo_rl.env.gymnasium_env import GymnasiumEnv
 
-    return GymnasiumEnv(_host(recipe, recipe.num_envs, recipe.seed, env.vectorization), batch, may_restart=True)
+    host = _host(recipe, source, recipe.num_envs, recipe.seed, recipe.env.vectorization)
+    return GymnasiumEnv(host, batch, may_restart=True)
 
 
 def vector_environment(recipe: Recipe, num_envs: int, seed: int = 0) -> VectorEnvironment:
-    """The recipe's environments on the host, stepped with arrays: for evaluation."""
+    """The recipe's environments on the host, stepped with arrays: for evaluation.
+
+    A vector environment that Python code gave as an object has its own number of environments, whatever `num_envs` is.
+    """
     from tempo_rl.env.stacked import StackedVector
 
     env = _on_host(recipe, num_envs, seed)
@@ -86,39 +101,39 @@ def vector_environment(recipe: Recipe, num_envs: int, seed: int = 0) -> VectorEn
 
 
 def _on_host(recipe: Recipe, num_envs: int, seed: int) -> VectorEnvironment:
-    source = recipe.env.source
-    if is_functional(recipe.env.id) if source is None else source.is_functional:
+    source = source_for(recipe)
+    if source.is_functional:
         from tempo_rl.env.functional_env import FunctionalVectorEnvironment
 
-        return FunctionalVectorEnvironment(_single(recipe), num_envs, seed)
-    return _host(recipe, num_envs, seed, "sync")
+        return FunctionalVectorEnvironment(_single(recipe, source), num_envs, seed)
+    return _host(recipe, source, source.num_envs or num_envs, seed, "auto")
 
 
-def _single(recipe: Recipe) -> SingleEnvironment:
+def _single(recipe: Recipe, source: Source) -> SingleEnvironment:
     """The recipe's environment in JAX."""
-    from tempo_rl.env.functional_env import make_single, single_of
+    from tempo_rl.env.functional_env import single_of
     from tempo_rl.env.spaces import squashed
 
-    env = recipe.env
-    single = make_single(env.id, **_keywords(recipe)) if env.source is None else single_of(env.source, **_keywords(recipe))
+    _require_host_keys(source.name, recipe.env.vectorization, recipe.env.wrappers)
+    single = single_of(source, **_keywords(recipe))
     single.actions = squashed(single.actions, single.name) if recipe.squash_actions else single.actions
     return single
 
 
-def _host(recipe: Recipe, num_envs: int, seed: int, vectorization: str) -> HostVectorEnvironment:
+def _host(recipe: Recipe, source: Source, num_envs: int, seed: int, vectorization: str) -> HostVectorEnvironment:
     """The recipe's environments on the host."""
     from tempo_rl.env.spaces import squashed
-    from tempo_rl.env.vector import make_host, vectorized, wrapped
+    from tempo_rl.env.vector import host_of
 
-    env, source = recipe.env, recipe.env.source
-    if source is None:
-        host = make_host(env.id, num_envs, seed, vectorization, env.wrappers, recipe.env_timeout, **_keywords(recipe))
-    else:
-        make_one = cast("Callable[[], Environment]", source.make)
-        make_wrapped = wrapped(make_one, env.wrappers)
-        host = vectorized(make_wrapped, source.name, num_envs, seed, vectorization, recipe.env_timeout)
+    host = host_of(source, num_envs, seed, vectorization, recipe.env.wrappers, recipe.env_timeout, **_keywords(recipe))
     host.actions = squashed(host.actions, host.name) if recipe.squash_actions else host.actions
     return host
+
+
+def _require_host_keys(name: str, vectorization: str, wrappers: Sequence[str]) -> None:
+    for key, is_set in (("env.wrappers", wrappers), ("env.vectorization", vectorization not in ("auto", "sync"))):
+        if is_set:
+            raise EnvError(f"{key} is for environments on the host, but {name} runs in JAX", hint="leave it out")
 
 
 def _keywords(recipe: Recipe) -> Keywords:

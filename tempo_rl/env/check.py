@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import numpy as np
 
+from tempo_rl.env.packing import example_of, require_same
+from tempo_rl.env.spaces import misfit
 from tempo_rl.errors import EnvError
 
 if TYPE_CHECKING:
     import gymnasium
 
-    Environment: TypeAlias = gymnasium.Env[Any, Any]
+    from tempo_rl.env.source import JaxEnvironment
 
-# dtypes of an environment's state in JAX; float64 becomes float32, as in observations
-STATES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "bfloat16", "float16", "float32", "float64")
+    Environment: TypeAlias = gymnasium.Env[Any, Any]
 
 
 def check_host(env: Environment, name: str) -> None:
@@ -57,16 +59,22 @@ def _check_observation(env: Environment, observation: object, name: str, functio
         )
 
 
-def check_functional(function: Any, params: Any, observation: tuple[int, ...], action: jax.ShapeDtypeStruct, name: str) -> None:
-    """The shapes that the functions of an environment in JAX give, found without running them. Raises `EnvError` for others than it declares."""
+def check_functional(function: JaxEnvironment, params: Any, example: Any, action: jax.ShapeDtypeStruct, name: str) -> None:
+    """The shapes that the functions of an environment in JAX give, found without running them. Raises `EnvError` for others than it declares.
+
+    `example` has the shapes of a state.
+    """
     key = jax.ShapeDtypeStruct((2,), "uint32")
 
-    def shape_of(which: str, *operands: Any) -> Any:
+    def called(which: str) -> Callable[..., Any]:
         def call(data: jax.Array, *values: Any) -> Any:
             rng = jax.random.wrap_key_data(data, impl="threefry2x32")
             return getattr(function, which)(*values, rng, params=params)
 
-        result = jax.eval_shape(call, key, *operands)
+        return call
+
+    def shape_of(which: str, *operands: Any) -> Any:
+        result = jax.eval_shape(called(which), key, *operands)
         if not isinstance(result, jax.ShapeDtypeStruct):
             raise EnvError(
                 f"{name}.{which}() gives {type(result).__name__}, not one array",
@@ -74,27 +82,31 @@ def check_functional(function: Any, params: Any, observation: tuple[int, ...], a
             )
         return result
 
-    state = shape_of("initial")
-    following = shape_of("transition", state, action)
-    if state.dtype.name not in STATES:
-        hint = "keep the numbers of the key: jax.random.key_data(key)" if "key" in state.dtype.name else "use int32 or float32"
-        raise EnvError(f"{name}.initial() gives a state of {state.dtype.name}", hint=hint)
-    if following.shape != state.shape:
-        raise EnvError(
-            f"{name}.transition() gives a state of shape {following.shape}, but initial() gives one of shape {state.shape}"
-        )
-    if following.dtype != state.dtype:
-        raise EnvError(
-            f"{name}.transition() gives a state of {following.dtype.name}, but initial() gives one of {state.dtype.name}",
-            hint="make both the same, such as jnp.zeros(3, jnp.float32) in initial()",
-        )
-    seen = shape_of("observation", state)
-    if seen.shape != observation:
-        raise EnvError(f"{name}.observation() gives an array {seen.shape}, but its observation_space has the shape {observation}")
-    for which, operands in (("reward", (state, action, following)), ("terminal", (following,))):
+    following = example_of(called("transition"), (key, example, action), f"{name}.transition()")
+    require_same(example, following, name)
+    _check_observation_shapes(function.observation_space, jax.eval_shape(called("observation"), key, following), name)
+    for which, operands in (("reward", (example, action, following)), ("terminal", (following,))):
         result = shape_of(which, *operands)
         if math.prod(result.shape) != 1:
             raise EnvError(f"{name}.{which}() gives an array {result.shape}, not one number")
+
+
+def _check_observation_shapes(space: gymnasium.Space[Any], observation: Any, name: str) -> None:
+    from gymnasium.spaces import Box
+
+    if not isinstance(space, Box):
+        what = misfit(space, observation)
+        if what is not None:
+            raise EnvError(f"{name}.observation() gives {what}, but its observation_space is {space}")
+    elif not hasattr(observation, "shape"):
+        raise EnvError(
+            f"{name}.observation() gives {type(observation).__name__}, but its observation_space is {space}",
+            hint="make the space a gymnasium.spaces.Dict or Tuple, or join the parts to one array",
+        )
+    elif tuple(observation.shape) != space.shape:
+        raise EnvError(
+            f"{name}.observation() gives an array {observation.shape}, but its observation_space has the shape {space.shape}"
+        )
 
 
 def _shown(value: object) -> str:

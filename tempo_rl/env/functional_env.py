@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import tempo_core as tp
 from tempo_rl.env.check import check_functional
+from tempo_rl.env.making import explained, takes
+from tempo_rl.env.packing import Packing, example_of, is_key
 from tempo_rl.env.program import Batch
-from tempo_rl.env.registry import FUNCTIONAL
-from tempo_rl.env.source import JaxEnvironment, Source
-from tempo_rl.env.spaces import Actions, actions_of, flat, flat_space, observations_of
+from tempo_rl.env.source import JaxEnvironment, Source, named
+from tempo_rl.env.spaces import EXACT, Actions, actions_of, observations_of
 from tempo_rl.env.transition import Transition
 from tempo_rl.env.vector import AT_FAULT, require_finite
 from tempo_rl.errors import EnvError
-from tempo_rl.references import load_reference
 
 Array: TypeAlias = jax.Array  # traced arrays too
-EXACT = 2**24  # float32 holds the whole numbers below it
 
 
 class SingleEnvironment:
     """One functional environment with a time limit, as two pure functions of its packed state.
 
-    The state is one vector: the environment's own state, flattened, then the steps and the return of the episode. It is of float32, or,
-    where float32 does not hold all values, of int32, with the bits of all that is not int32.
+    The packed state is one vector: the environment's own state (`Packing`), then the steps and the return of the episode.
     """
 
     def __init__(self, function: JaxEnvironment, max_episode_steps: int, name: str, params: dict[str, Any]):
@@ -50,20 +46,22 @@ class SingleEnvironment:
             raise EnvError(
                 f"{name} does not take {params}: {error}", hint="check the names in env.kwargs of the recipe"
             ) from error
-        self.observations = observations_of(flat_space(function.observation_space), name)
+        self.observations = observations_of(function.observation_space, name)
         self.actions: Actions = actions_of(function.action_space, name)
         with _standard_promotion():
-            example = jax.eval_shape(
-                lambda data: function.initial(_key(data), params=self._params), jax.ShapeDtypeStruct((2,), "uint32")
+            example = example_of(
+                lambda data: function.initial(_key(data), params=self._params),
+                [jax.ShapeDtypeStruct((2,), "uint32")],
+                f"{name}.initial()",
             )
             taken = jax.eval_shape(
                 lambda a: self.actions.outward(a, jnp), jax.ShapeDtypeStruct(self.actions.shape, self.actions.dtype)
             )
-            check_functional(function, self._params, tuple(function.observation_space.shape or ()), taken, name)
-        self._shape, self._dtype = example.shape, example.dtype
-        needs_integers = self._dtype.name in ("int32", "uint32") or max_episode_steps >= EXACT
-        self.state_dtype = "int32" if needs_integers else "float32"
-        self.state_size = int(np.prod(example.shape)) + 2
+            check_functional(function, self._params, example, taken, name)
+        self._packing = Packing(example, max_episode_steps >= EXACT)
+        self.state_dtype, self.state_size = self._packing.dtype, self._packing.size + 2
+        truncated = getattr(function, "truncated", None)
+        self._truncated: Callable[..., Array] | None = truncated if callable(truncated) else None
         self.ends_by_time_alone = bool(getattr(function, "ends_by_time_alone", False))
 
     def initial(self, key_data: Array) -> tuple[Array, Array]:
@@ -81,14 +79,15 @@ class SingleEnvironment:
         with _standard_promotion():
             return self._advance(packed, action, jax.random.split(_key(key_data))[0])
 
-    def unpacked(self, packed: Array) -> np.ndarray:
-        """The environment's own state in a packed one."""
-        return np.asarray(self._decoded(jnp.asarray(packed)[:-2], self._dtype)).reshape(self._shape)
+    def unpacked(self, packed: Array) -> Any:
+        """The environment's own state in a packed one: its arrays on the host, and its keys."""
+        state = self._packing.unpack(jnp.asarray(packed)[:-2])
+        return jax.tree.map(lambda leaf: leaf if is_key(leaf) else np.asarray(leaf), state)
 
-    def observed(self, state: np.ndarray) -> np.ndarray:
+    def observed(self, state: Any) -> np.ndarray:
         """The observation of a state of the environment. What is drawn at random in it is always the same."""
         with _standard_promotion():
-            return np.asarray(self._observe(jnp.asarray(state), _key(jnp.zeros((2,), "uint32"))))
+            return np.asarray(self._observe(jax.tree.map(jnp.asarray, state), _key(jnp.zeros((2,), "uint32"))))
 
     def _initial(self, key_data: Array) -> tuple[Array, Array]:
         key = _key(key_data)
@@ -104,39 +103,31 @@ class SingleEnvironment:
 
     def _advance(self, packed: Array, action: Array, key: Array) -> tuple[Array, ...]:
         function, params = self.function, self._params
-        state = self._decoded(packed[:-2], self._dtype).reshape(self._shape)
-        steps, episode_return = self._decoded(packed[-2], "int32"), self._decoded(packed[-1], "float32")
+        state, has_bits = self._packing.unpack(packed[:-2]), self._packing.has_bits
+        steps = packed[-2].astype("int32")
+        episode_return = jax.lax.bitcast_convert_type(packed[-1], "float32") if has_bits else packed[-1]
         action = self.actions.outward(action, jnp)
         following = function.transition(state, action, key, params=params)
         reward = jnp.asarray(function.reward(state, action, following, key, params=params), "float32").reshape(())
         terminated = jnp.asarray(function.terminal(following, key, params=params), bool).reshape(())
         steps, episode_return = steps + 1, episode_return + reward
-        truncated = ~terminated & (steps >= self.max_episode_steps)
+        is_last = steps >= self.max_episode_steps
+        if self._truncated is not None:
+            is_last |= jnp.asarray(self._truncated(following, key, params=params), bool).reshape(())
+        truncated = ~terminated & is_last
         final = self._observe(following, key)
         packed = self._pack(following, steps, episode_return)
         return packed, final, reward, terminated, truncated, final, episode_return, steps
 
-    def _pack(self, state: Array, steps: Array, episode_return: Array) -> Array:
-        parts = (jnp.asarray(state, self._dtype).reshape(-1), steps[None], episode_return[None])
-        return jnp.concatenate([self._coded(part) for part in parts])
+    def _pack(self, state: Any, steps: Array, episode_return: Array) -> Array:
+        if self._packing.has_bits:
+            episode_return = jax.lax.bitcast_convert_type(episode_return, "int32")
+        counts = jnp.stack([steps.astype(self.state_dtype), episode_return])
+        return jnp.concatenate([self._packing.pack(state), counts])
 
-    def _coded(self, values: Array) -> Array:
-        """Values of a state in a vector of `state_dtype`, which holds them exactly."""
-        if self.state_dtype == "float32" or values.dtype.name == "int32":
-            return values.astype(self.state_dtype)
-        bits = values if values.dtype.name == "uint32" else values.astype("float32")
-        return jax.lax.bitcast_convert_type(bits, "int32")
-
-    def _decoded(self, values: Array, dtype: Any) -> Array:
-        """What `_coded` made of values of `dtype`."""
-        name = jnp.dtype(dtype).name
-        if self.state_dtype == "float32" or name == "int32":
-            return values.astype(name)
-        return jax.lax.bitcast_convert_type(values, name if name == "uint32" else "float32").astype(name)
-
-    def _observe(self, state: Array, key: Array) -> Array:
-        seen = jnp.asarray(self.function.observation(state, key, params=self._params))
-        return flat(self.function.observation_space, seen).astype(self.observations.dtype)
+    def _observe(self, state: Any, key: Array) -> Array:
+        seen = self.function.observation(state, key, params=self._params)
+        return jnp.asarray(self.observations.inward(seen, xp=jnp))
 
 
 def _key(data: Array) -> Array:
@@ -262,40 +253,28 @@ class FunctionalVectorEnvironment:
 
 
 def make_single(env_id: str, max_episode_steps: int | None = None, **params: Any) -> SingleEnvironment:
-    """The functional environment `env_id`: also "brax/NAME", or the `module:Class` of a `gymnasium.experimental.functional.FuncEnv`.
+    """The environment in JAX with an id: one of Tempo's, of a library, or the `module:Class` of a `gymnasium.experimental.functional.FuncEnv`.
 
-    `params` go to its class, if that takes them, or to its `get_default_params`. Raises `EnvError` if a package or the time limit is missing.
+    `params` go to its class, if that takes them, or to its `get_default_params`. Raises `EnvError` if a package or the time limit is missing,
+    or if it does not run in JAX.
     """
-    if env_id.startswith("brax/"):
-        from tempo_rl.env.brax_env import Brax
-
-        steps = Brax.max_episode_steps if max_episode_steps is None else max_episode_steps
-        return SingleEnvironment(Brax(env_id[5:], **params), steps, env_id, {})
-    reference, usual = FUNCTIONAL.get(env_id, (env_id, max_episode_steps))
-    limit = usual if max_episode_steps is None else max_episode_steps
-    try:
-        kind = load_reference(reference)
-        if isinstance(kind, type) and issubclass(kind, gymnasium.Env):
-            register = f"gymnasium.register({kind.__name__ + '-v0'!r}, entry_point={kind.__name__})"
-            raise EnvError(
-                f"{env_id} is an environment of Gymnasium, not one in JAX",
-                hint=f"register it in its module, {register}, and write env.id={env_id}-v0",
-            )
-        if limit is None:
-            raise EnvError(f"{env_id} has no time limit", hint="set one: env.kwargs.max_episode_steps=200")
-        ours = {name: params.pop(name) for name in [*params] if name in inspect.signature(kind).parameters}
-        function = cast("JaxEnvironment", kind(**ours))
-    except EnvError as error:
-        if isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name == "flax":
-            message = f"{env_id}: Gymnasium's functional environments need flax"
-            raise EnvError(message, hint="pip install 'tempo-dl[rl]'") from error
-        raise
-    return SingleEnvironment(function, limit, env_id, params)
+    return single_of(named(env_id, keywords=params), max_episode_steps, **params)
 
 
 def single_of(source: Source, max_episode_steps: int | None = None, **params: Any) -> SingleEnvironment:
-    """The environment in JAX that Python code gave. Raises `EnvError` if the time limit is missing."""
-    limit = source.max_episode_steps if max_episode_steps is None else max_episode_steps
+    """The environment in JAX of a source. Raises `EnvError` if the time limit is missing."""
+    if source.kind != "jax":
+        raise EnvError(
+            f"{source.name} is an environment of Gymnasium, not one in JAX", hint="make it with tempo_rl.env.make_vector"
+        )
+    ours = {name: value for name, value in params.items() if takes(source.make, name)}
+    with explained(source.name, ours):
+        function = cast("JaxEnvironment", source.make(**ours))
+    limits = (max_episode_steps, source.max_episode_steps, getattr(function, "max_episode_steps", None))
+    limit = next((limit for limit in limits if limit is not None), None)
     if limit is None:
-        raise EnvError(f"{source.name} has no time limit", hint="give the class an attribute: max_episode_steps = 200")
-    return SingleEnvironment(cast("JaxEnvironment", source.make()), limit, source.name, params)
+        raise EnvError(
+            f"{source.name} has no time limit",
+            hint="set one: env.kwargs.max_episode_steps=200, or an attribute of the class: max_episode_steps = 200",
+        )
+    return SingleEnvironment(function, limit, source.name, {name: params[name] for name in params if name not in ours})

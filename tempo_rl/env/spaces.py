@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,12 +22,56 @@ Array = TypeVar("Array", bound="np.ndarray | jax.Array")
 KEPT = ("bool", "int8", "uint8", "int32", "uint32", "float16", "float32")  # dtypes of observations in programs
 
 
+EXACT = 2**24  # float32 holds the whole numbers below it
+
+
 @dataclass(frozen=True)
 class Observations:
-    """Arrays of one shape and dtype. The dtype is that of the environment if it is one of `KEPT` (images stay uint8), or else float32."""
+    """Arrays of one shape and dtype. The dtype is that of the environment if it is one of `KEPT` (images stay uint8), or else float32.
+
+    Observations of another space than Box become one vector: all numbers, then all choices (Discrete, MultiDiscrete), of which choice k is
+    a whole number from 0 to `counts[k]` - 1. `space` is the environment's own.
+    """
 
     shape: tuple[int, ...]
     dtype: str
+    counts: tuple[int, ...] = ()
+    space: gymnasium.Space[Any] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether an observation of the environment is not an array, but choices, or parts in a Dict or Tuple."""
+        from gymnasium.spaces import Box
+
+        return not (self.space is None or isinstance(self.space, Box))
+
+    def inward(self, observation: Any, batch: tuple[int, ...] = (), xp: ModuleType = np) -> Any:
+        """Observations of the environment (*batch, ...) as agents take them: (*batch, *shape). `xp` is numpy or jax.numpy."""
+        if self.space is None or not self.has_parts:
+            return xp.asarray(observation).astype(self.dtype)
+        numbers, choices = [], []
+        for (_, space), value in zip(parts_of(self.space), values_of(self.space, observation), strict=True):
+            part = xp.asarray(value).reshape(*batch, -1)
+            if (counts := counts_of(space)) is not None:
+                whole = "int64" if xp is np else "int32"
+                start = np.broadcast_to(np.asarray(space.start, whole).reshape(-1), (len(counts),))
+                choices.append((part.astype(whole) - xp.broadcast_to(xp.asarray(start), part.shape)).astype(self.dtype))
+            elif _is_picture(space):
+                numbers.append(part.astype(self.dtype) * xp.asarray(1.0 / 255.0, self.dtype))
+            else:
+                numbers.append(part.astype(self.dtype))
+        return xp.concatenate([*numbers, *choices], -1)
+
+    def wrong_choice(self, observation: np.ndarray) -> str | None:
+        """What is wrong with observations (B, n), which `inward` gave, if a choice is not in its range."""
+        if not self.counts:
+            return None
+        choices = observation[..., -len(self.counts) :]
+        wrong = (choices < 0) | (choices >= np.asarray(self.counts, self.dtype))
+        if not wrong.any():
+            return None
+        row, k = (int(at) for at in np.argwhere(wrong)[0])
+        return f"choice {k} of row {row} is number {int(choices[row, k])} of {self.counts[k]}, counted from 0, but the space is {self.space}"
 
 
 @dataclass(frozen=True)
@@ -118,43 +164,124 @@ def squashed(actions: Actions, env_id: str) -> Continuous:
 
 
 def observations_of(space: gymnasium.Space[Any], env_id: str) -> Observations:
-    """The description of a Gymnasium observation space. Raises `EnvError` unless the space is of arrays (Box).
+    """The description of a Gymnasium observation space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of such.
 
-    On the host, other spaces are flattened before (`tempo_rl.env.vector.flattened`).
+    Raises `EnvError` for others.
     """
     from gymnasium import spaces
 
-    if not isinstance(space, spaces.Box):
-        raise EnvError(
-            f"{env_id} has observations {space}, but agents take arrays (Box)",
-            hint='flatten them: env.wrappers=["gymnasium.wrappers:FlattenObservation"]',
-        )
-    dtype = np.dtype(space.dtype).name
-    return Observations(tuple(space.shape), dtype if dtype in KEPT else "float32")
+    if isinstance(space, spaces.Box):
+        dtype = np.dtype(space.dtype).name
+        return Observations(tuple(space.shape), dtype if dtype in KEPT else "float32", space=space)
+    numbers, counts, are_whole = 0, list[int](), True
+    for place, part in parts_of(space):
+        choices = counts_of(part)
+        if choices is not None:
+            counts += choices
+        elif isinstance(part, (spaces.Box, spaces.MultiBinary)):
+            numbers += math.prod(part.shape)
+            are_whole &= np.dtype(part.dtype).kind in "biu" and np.dtype(part.dtype).itemsize <= 4 and not _is_picture(part)
+        else:
+            raise EnvError(
+                f"{env_id} has observations {space}{f' with {place}' if place else ''}, but agents take Box, Discrete, "
+                "MultiDiscrete, MultiBinary, and a Dict or Tuple of them",
+                hint='write a wrapper that changes them: env.wrappers=["module:Wrapper"]',
+            )
+    if numbers + len(counts) == 0:
+        raise EnvError(f"{env_id} has observations {space}, which hold nothing")
+    dtype = "int32" if are_whole else "float32"
+    if counts and max(counts) > (2**31 - 1 if are_whole else EXACT):
+        raise EnvError(f"{env_id} has observations with a choice among {max(counts):,}, too many for a table")
+    return Observations((numbers + len(counts),), dtype, tuple(counts), space)
 
 
-def flat_space(space: gymnasium.Space[object]) -> gymnasium.Space[object]:
-    """The space of what `flat` gives."""
-    from gymnasium import spaces
-
-    if not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        return space
-    return spaces.Box(0.0, 1.0, (spaces.flatdim(space),), np.float32)
-
-
-def flat(space: gymnasium.Space[Any], observation: jax.Array) -> jax.Array:
-    """An observation in JAX as one array, as Gymnasium's `FlattenObservation` makes it on the host: choices become one-hot."""
-    import jax
-    import jax.numpy as jnp
+def counts_of(space: gymnasium.Space[Any]) -> list[int] | None:
+    """The number of values of each choice in a Discrete or MultiDiscrete space; None for another space."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
-        return jax.nn.one_hot(observation.reshape(()) - int(space.start), int(space.n))
+        return [int(space.n)]
     if isinstance(space, spaces.MultiDiscrete):
-        counts, starts = np.asarray(space.nvec).reshape(-1), np.asarray(space.start).reshape(-1)
-        places = observation.reshape(-1) - starts.astype(np.int32)
-        return jnp.concatenate([jax.nn.one_hot(places[k], int(count)) for k, count in enumerate(counts)])
-    return observation.reshape(-1) if isinstance(space, spaces.MultiBinary) else observation
+        return [int(count) for count in np.asarray(space.nvec).reshape(-1)]
+    return None
+
+
+def parts_of(space: gymnasium.Space[Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    """The spaces inside of Dict and Tuple spaces, with their places, such as `["board"][0]`; or the space itself."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        for name, part in space.spaces.items():
+            yield from parts_of(part, f"{place}[{name!r}]")
+    elif isinstance(space, spaces.Tuple):
+        for at, part in enumerate(space.spaces):
+            yield from parts_of(part, f"{place}[{at}]")
+    else:
+        yield place, space
+
+
+def values_of(space: gymnasium.Space[Any], observation: Any) -> Iterator[Any]:
+    """The parts of an observation, in the order of `parts_of`."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        for name, part in space.spaces.items():
+            yield from values_of(part, observation[name])
+    elif isinstance(space, spaces.Tuple):
+        for value, part in zip(observation, space.spaces, strict=True):
+            yield from values_of(part, value)
+    else:
+        yield observation
+
+
+def misfit(space: gymnasium.Space[Any], observation: Any, place: str = "") -> str | None:
+    """Why an observation, or the shapes of one in JAX, is not of the form of a space; None if it is. Values are not looked at."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        if not isinstance(observation, Mapping):
+            return f"{_place(place)} {type(observation).__name__}, not a dict"
+        if observation.keys() != space.spaces.keys():
+            return f"{_place(place)} a dict with {_names(observation)}, not with {_names(space.spaces)}"
+        return _first(misfit(part, observation[name], f"{place}[{name!r}]") for name, part in space.spaces.items())
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(observation, Sequence) or len(observation) != len(space.spaces):
+            return f"{_place(place)} {type(observation).__name__}, not a tuple of {len(space.spaces)}"
+        parts = enumerate(zip(space.spaces, observation, strict=True))
+        return _first(misfit(part, value, f"{place}[{at}]") for at, (part, value) in parts)
+    try:
+        array = observation if hasattr(observation, "dtype") else np.asarray(observation)
+    except ValueError:  # lists of different lengths
+        return f"{_place(place)} lists of different lengths"
+    kinds = "iu" if counts_of(space) is not None else "biuf"
+    if tuple(array.shape) == tuple(space.shape or ()) and _kind(array.dtype) in kinds:
+        return None
+    if array.size == 1 == math.prod(space.shape or ()) and _kind(array.dtype) in kinds and not isinstance(space, spaces.Box):
+        return None
+    return f"{_place(place)} {array.dtype}{list(array.shape)}"
+
+
+def _kind(dtype: Any) -> str:
+    return "f" if "float" in str(dtype) else str(np.dtype(dtype).kind)
+
+
+def _first(texts: Iterator[str | None]) -> str | None:
+    return next((text for text in texts if text is not None), None)
+
+
+def _place(place: str) -> str:
+    return f"an observation with the part {place}:" if place else "an observation"
+
+
+def _names(parts: Mapping[Any, object]) -> str:
+    return ", ".join(map(repr, parts)) or "nothing"
+
+
+def _is_picture(space: gymnasium.Space[Any]) -> bool:
+    """Whether a part is of bytes from 0 to 255, which are divided by 255 as those of pictures are."""
+    from gymnasium.spaces import Box
+
+    return isinstance(space, Box) and space.dtype == np.uint8 and bool((space.high == 255).all())
 
 
 def actions_of(space: gymnasium.Space[Any], env_id: str) -> Actions:

@@ -31,6 +31,12 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "gymnasium.envs.classic_control.continuous_mountain_car:Continuous_MountainCarEnv": ("state",),
     "gymnasium.envs.classic_control.mountain_car:MountainCarEnv": ("state",),
     "gymnasium.envs.classic_control.pendulum:PendulumEnv": ("state", "last_u"),
+    "gymnasium.envs.toy_text.blackjack:BlackjackEnv": (
+        "dealer", "player", "dealer_top_card_suit", "dealer_top_card_value_str",
+    ),
+    "gymnasium.envs.toy_text.cliffwalking:CliffWalkingEnv": ("s", "lastaction"),
+    "gymnasium.envs.toy_text.frozen_lake:FrozenLakeEnv": ("s", "lastaction"),
+    "gymnasium.envs.toy_text.taxi:TaxiEnv": ("s", "lastaction", "fickle_step", "taxi_orientation"),
     "gymnasium.wrappers.common:OrderEnforcing": ("_has_reset",),
     "gymnasium.wrappers.common:PassiveEnvChecker": ("checked_reset",),
     "gymnasium.wrappers.common:TimeLimit": ("_elapsed_steps",),
@@ -48,7 +54,7 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "gymnasium.wrappers.transform_reward:ClipReward": (),
 }  # fmt: skip
 _BIT_GENERATORS: dict[str, type[Any]] = {kind.__name__: kind for kind in np.random.BitGenerator.__subclasses__()}
-NUMBERS = (type(None), bool, int, float)  # Python's own, which JSON keeps exactly; arrays keep the dtypes of all others
+PLAIN = (type(None), bool, int, float, str)  # Python's own, which JSON keeps exactly; arrays keep the dtypes of all others
 
 
 def state_of(env: Environment) -> dict[str, np.ndarray]:
@@ -61,12 +67,17 @@ def state_of(env: Environment) -> dict[str, np.ndarray]:
     generator = env.unwrapped._np_random
     text = {
         "layers": [type(layer).__name__ for layer in layers],
-        "numbers": {name: value for name, value in values.items() if type(value) in NUMBERS},
+        "numbers": {name: value for name, value in values.items() if _is_plain(value)},
         "seed": env.unwrapped._np_random_seed,
         "random": None if generator is None else generator.bit_generator.state,
     }
-    arrays = {name: _array(f"{name} of {env}", value) for name, value in values.items() if type(value) not in NUMBERS}
+    arrays = {name: _array(f"{name} of {env}", value) for name, value in values.items() if not _is_plain(value)}
     return {"text": np.frombuffer(json.dumps(text, default=np.ndarray.tolist).encode(), np.uint8), **arrays}
+
+
+def _is_plain(value: object) -> bool:
+    """Whether JSON keeps a value exactly: a number or text of Python's own, or a list of them."""
+    return type(value) in PLAIN or isinstance(value, str) or (type(value) is list and all(type(part) in PLAIN for part in value))
 
 
 def _array(name: str, value: object) -> np.ndarray:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from tempo_rl.env.blocked import TIMEOUT, within
+from tempo_rl.env.making import explained, takes
+from tempo_rl.env.source import Source, named, same_step
 from tempo_rl.env.spaces import Actions, Observations, actions_of, observations_of
 from tempo_rl.env.transition import Transition
 from tempo_rl.errors import EnvError, own_line
-from tempo_rl.references import find_modules, load_reference
+from tempo_rl.references import load_reference
 
 if TYPE_CHECKING:
     import gymnasium
 
     Environment: TypeAlias = gymnasium.Env[np.ndarray, np.ndarray]
     VectorEnv: TypeAlias = gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]
+
+AnyEnv = TypeVar("AnyEnv", bound="Environment | VectorEnv")
 
 
 STARTING = 60.0  # seconds that the start of one more process may take, on a machine with much to do
@@ -96,16 +100,19 @@ class HostVectorEnvironment:
         done = terminated | truncated
         self._returns += reward
         self._lengths += 1
-        require_finite(self.name, np.asarray(observation), np.asarray(reward), self._lengths)
+        if not self.observations.has_parts:  # before a number is converted
+            require_finite(self.name, np.asarray(observation), np.asarray(reward), self._lengths)
+        observation = self._observation(observation)
+        if self.observations.has_parts:
+            require_finite(self.name, observation, np.asarray(reward), self._lengths)
         episode_return, episode_length = self._returns.astype(np.float32), self._lengths.copy()
         self._returns[done], self._lengths[done] = 0.0, 0
-        observation = self._observation(observation)
         final = observation
         if done.any():
             if self._same_step:
                 final = observation.copy()
                 for index in np.flatnonzero(done):
-                    final[index] = info["final_obs"][index]
+                    final[index] = self.observations.inward(_row(info["final_obs"], int(index)))
             else:
                 restarted, _ = self.env.reset(options={"reset_mask": done})
                 observation = self._observation(restarted)
@@ -127,6 +134,8 @@ class HostVectorEnvironment:
         """
         from tempo_rl.env.state import state_of
 
+        if self._says_its_state():
+            return self.running() | {f"vector/{name}": np.array(array) for name, array in cast("Any", self.env).state().items()}
         copies, env = self._copies(), cast("Any", self.env)
         if copies is None:
             states = self._answer("state", lambda: env.call_async("saved_state"), env.call_wait)
@@ -147,6 +156,11 @@ class HostVectorEnvironment:
             raise EnvError(
                 f"the saved state is that of {len(arrays['returns'])} environments, but {self.name} has {self.num_envs}"
             )
+        if self._says_its_state():
+            whole = {name[len("vector/") :]: array for name, array in arrays.items() if name.startswith("vector/")}
+            cast("Any", self.env).restore(whole)
+            self._returns[:], self._lengths[:] = arrays["returns"], arrays["lengths"]
+            return
         prefixes = [f"{index}/" for index in range(self.num_envs)]
         states = [{name[len(p) :]: array for name, array in arrays.items() if name.startswith(p)} for p in prefixes]
         copies = self._copies()
@@ -157,6 +171,10 @@ class HostVectorEnvironment:
             for copy, state in zip(copies, states, strict=True):
                 within(self.timeout, what, partial(restore_state, copy, state))
         self._returns[:], self._lengths[:] = arrays["returns"], arrays["lengths"]
+
+    def _says_its_state(self) -> bool:
+        """Whether the vector environment itself has `state` and `restore`."""
+        return all(callable(getattr(type(self.env), name, None)) for name in ("state", "restore"))
 
     @property
     def first(self) -> Environment:
@@ -206,13 +224,23 @@ class HostVectorEnvironment:
             env._state = AsyncState.DEFAULT  # or else closing it waits for the answer, and leaves the other processes behind
             raise EnvError(f"a process of {self.name} has ended: it was killed, or ran out of memory") from error
 
-    def _observation(self, observation: np.ndarray) -> np.ndarray:
-        return np.array(observation, self.observations.dtype)  # a copy: environments reuse their buffers
+    def _observation(self, observation: Any) -> np.ndarray:
+        inward = np.array(self.observations.inward(observation, (self.num_envs,)))  # a copy: environments reuse their buffers
+        if (what := self.observations.wrong_choice(inward)) is not None:
+            raise EnvError(f"{self.name} gave an observation that is not in its observation_space: {what}", hint=AT_FAULT)
+        return inward
 
     def _outward(self, action: np.ndarray) -> np.ndarray:
         if action.shape[:1] != (self.num_envs,):
             raise EnvError(f"{self.name} has {self.num_envs} environments, but got actions of shape {action.shape}")
         return self.actions.outward(action).astype(self._action_dtype)
+
+
+def _row(observation: Any, index: int) -> Any:
+    """The observation of one environment, in an array of them, or in arrays in dicts and tuples."""
+    if isinstance(observation, Mapping):
+        return {name: _row(part, index) for name, part in observation.items()}
+    return tuple(_row(part, index) for part in observation) if isinstance(observation, tuple) else observation[index]
 
 
 AT_FAULT = "the environment is at fault, not the agent: check its step()"
@@ -266,39 +294,74 @@ def make_host(
 
     A call of an environment ends with an error after `env_timeout` seconds.
     """
+    source = named(env_id, "sync", kwargs)
+    return host_of(source, num_envs, seed, vectorization, wrappers, env_timeout, **kwargs)
+
+
+def host_of(
+    source: Source,
+    num_envs: int,
+    seed: int = 0,
+    vectorization: str = "auto",
+    wrappers: Sequence[str] = (),
+    env_timeout: float = TIMEOUT,
+    **kwargs: Any,
+) -> HostVectorEnvironment:
+    """`num_envs` environments of a source of the kind "host" or "vector", made with `kwargs`. Raises `EnvError`."""
+    name = source.name
+    if source.kind == "vector":
+        if vectorization in ("sync", "async"):
+            raise EnvError(
+                f"{name} is a vector environment, used as it is: env.vectorization={vectorization} has no meaning for it"
+            )
+        make_vector = wrapped(partial(_made_vector, source, num_envs, kwargs), wrappers)
+        env = within(env_timeout, f"the making of {name}", make_vector)
+        return HostVectorEnvironment(env, seed, name, timeout=env_timeout)
+    if vectorization == "vector_entry_point":
+        raise EnvError(
+            f"env.vectorization=vector_entry_point is for ids of Gymnasium, but {name} is a class or function",
+            hint="leave it out, or name a class of gymnasium.vector.VectorEnv",
+        )
+    make_wrapped = wrapped(partial(_made, source, kwargs), wrappers)
+    with explained(name, kwargs):
+        return vectorized(make_wrapped, name, num_envs, seed, "sync" if vectorization == "auto" else vectorization, env_timeout)
+
+
+def _made(source: Source, kwargs: Mapping[str, Any]) -> Environment:
+    """One environment of Gymnasium. A class that takes no time limit gets one around it, if `kwargs` says so."""
     import gymnasium
 
-    find_modules()
-    make_one = wrapped(lambda: gymnasium.make(env_id, **kwargs), wrappers)
-    try:
-        return vectorized(make_one, env_id, num_envs, seed, vectorization, env_timeout)
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise EnvError(f"{env_id} needs a package that is not installed: {error}") from error
-    except gymnasium.error.Error as error:
-        raise EnvError(f"Gymnasium cannot make {env_id!r}: {error}", hint=_nearest(env_id, gymnasium.registry)) from error
-    except EnvError:
-        raise
-    except TypeError as error:
-        message = f"Gymnasium cannot make {env_id!r} with {kwargs}: {error}"
-        raise EnvError(message, hint="check the names in env.kwargs of the recipe") from error
-    except ImportError as error:
+    limit = None if takes(source.make, "max_episode_steps") else kwargs.get("max_episode_steps")
+    arguments = {key: value for key, value in kwargs.items() if limit is None or key != "max_episode_steps"}
+    with explained(source.name, arguments):
+        env = cast("Environment", source.make(**arguments))
+    if not isinstance(env, gymnasium.Env):
+        raise EnvError(f"{source.name} gives {env!r}, which is not a gymnasium.Env")
+    return env if limit is None else gymnasium.wrappers.TimeLimit(env, int(limit))
+
+
+def _made_vector(source: Source, num_envs: int, kwargs: Mapping[str, Any]) -> VectorEnv:
+    """A vector environment of a source."""
+    amount = {} if source.num_envs is not None else {"num_envs": num_envs, **same_step(source.make, kwargs)}
+    with explained(source.name, kwargs):
+        env = cast("VectorEnv", source.make(**amount, **kwargs))
+    if env.num_envs != num_envs:
         raise EnvError(
-            f"the module of {env_id!r} cannot be imported: {error}{own_line(error)}",
-            hint="run the command in the directory where the module is",
-        ) from error
-    except Exception as error:  # of code of the environment
-        what = f"{type(error).__name__}: {error}{own_line(error)}"
-        raise EnvError(f"making {env_id} with {kwargs} raised {what}") from error
+            f"{source.name} has {env.num_envs} environments, but the recipe asks for num_envs={num_envs}",
+            hint=f"write num_envs={env.num_envs}",
+        )
+    return env
 
 
-def wrapped(make: Callable[[], Environment], wrappers: Sequence[str]) -> Callable[[], Environment]:
+def wrapped(make: Callable[[], AnyEnv], wrappers: Sequence[str]) -> Callable[[], AnyEnv]:
     """A function that makes environments inside wrappers, which are `module:Class` references. Raises `EnvError`."""
     import gymnasium
 
-    classes = [cast("Callable[[Environment], Environment]", load_reference(reference)) for reference in wrappers]
+    classes = [cast("Callable[[AnyEnv], AnyEnv]", load_reference(reference)) for reference in wrappers]
 
-    def make_wrapped() -> Environment:
+    def make_wrapped() -> AnyEnv:
         env = make()
+        kind: Any = gymnasium.vector.VectorEnv if isinstance(env, gymnasium.vector.VectorEnv) else gymnasium.Env
         for reference, wrapper in zip(wrappers, classes, strict=True):
             try:
                 env = wrapper(env)
@@ -309,21 +372,17 @@ def wrapped(make: Callable[[], Environment], wrappers: Sequence[str]) -> Callabl
                 raise EnvError(
                     f"the wrapper {reference} raised {what}", hint="a wrapper is called with the environment only: Wrapper(env)"
                 ) from error
-            if not isinstance(env, gymnasium.Env):
+            if not isinstance(env, kind):
                 raise EnvError(
-                    f"the wrapper {reference} gives {env!r}", hint="return an environment, such as gymnasium.Wrapper(env)"
+                    f"the wrapper {reference} gives {env!r}", hint=f"return an environment, such as {_wrapper_of(kind)}(env)"
                 )
         return env
 
     return make_wrapped
 
 
-def flattened(env: Environment) -> Environment:
-    """An environment whose observations are arrays: a Discrete one becomes one-hot, the parts of a Dict or Tuple follow each other."""
-    import gymnasium
-
-    space = getattr(env, "observation_space", None)  # `Watched` refuses an environment without one
-    return env if space is None or isinstance(space, gymnasium.spaces.Box) else gymnasium.wrappers.FlattenObservation(env)
+def _wrapper_of(kind: type) -> str:
+    return "gymnasium.Wrapper" if kind.__name__ == "Env" else "gymnasium.vector.VectorWrapper"
 
 
 def vectorized(
@@ -345,7 +404,7 @@ def vectorized(
     limit = timeout if vectorization == "sync" else None  # this process watches the others
 
     def make_watched() -> Environment:
-        return _Remembering(flattened(within(limit, f"the making of {name}", make_one)), name, limit)
+        return _Remembering(within(limit, f"the making of {name}", make_one), name, limit)
 
     if vectorization not in ("sync", "async"):
         raise EnvError(f"env.vectorization is {vectorization!r}", hint="write env.vectorization=sync or env.vectorization=async")
@@ -368,10 +427,3 @@ def vectorized(
             lambda: AsyncVectorEnv([make_watched] * num_envs, autoreset_mode=mode, context="spawn"),
         )
     return HostVectorEnvironment(env, seed, name, vectorization == "async", timeout)
-
-
-def _nearest(env_id: str, registry: Iterable[str]) -> str | None:
-    import difflib
-
-    near = difflib.get_close_matches(env_id, list(registry), n=1)
-    return f"did you mean {near[0]!r}?" if near else None

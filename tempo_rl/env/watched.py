@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from tempo_rl.env.blocked import within
+from tempo_rl.env.spaces import misfit
 from tempo_rl.errors import EnvError, own_line
 
 if TYPE_CHECKING:
@@ -60,17 +61,10 @@ class Watched(Wrapper):
 
     def _check_observation(self, function: str, observation: Any) -> None:
         space = self.observation_space
-        if not isinstance(observation, np.ndarray):
-            try:
-                observation = np.asarray(observation)
-            except ValueError:  # lists of different lengths
-                raise self._wrong(
-                    function, f"the observation {_shown(observation)}", f"its observation_space is {space}"
-                ) from None
-        if observation.shape != space.shape or observation.dtype.kind not in "biuf":
-            shown = f"an observation {observation.dtype}{list(observation.shape)}"
+        what = misfit(space, observation)
+        if what is not None:
             raise self._wrong(
-                function, f"{shown}, but its observation_space is {space}", "make both the same: np.asarray(observation, dtype)"
+                function, f"{what}, but its observation_space is {space}", "make both the same: np.asarray(observation, dtype)"
             )
 
     def _wrong(self, function: str, what: str, hint: str) -> EnvError:

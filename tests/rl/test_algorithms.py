@@ -22,8 +22,8 @@ from tempo_rl.agents.reinforce import reinforce
 from tempo_rl.algorithms import A2CKeys, DQNKeys, PPOKeys, ReinforceKeys
 from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tempo_rl.cli import app
-from tempo_rl.env import make_vector, vector_environment
-from tempo_rl.env.functional_env import single_of
+from tempo_rl.env import vector_environment
+from tempo_rl.env.functional_env import make_single, single_of
 from tempo_rl.env.source import source_of
 from tempo_rl.errors import CheckpointError, EnvError, RecipeError, RLError, RunError
 from tempo_rl.recipe import ActorCriticRecipe, DQNRecipe, PPORecipe, ReinforceRecipe, make_recipe
@@ -319,8 +319,8 @@ class Choices(gym.Env[Any, Any]):
 
 
 SPACES = {
-    "Discrete": (gym.spaces.Discrete(5), (5,)),
-    "MultiDiscrete": (gym.spaces.MultiDiscrete([4, 5]), (9,)),
+    "Discrete": (gym.spaces.Discrete(5), (1,)),
+    "MultiDiscrete": (gym.spaces.MultiDiscrete([4, 5]), (2,)),
     **{f"Box of {dtype}": (gym.spaces.Box(0, 9, (2,), dtype), (2,)) for dtype in ("int64", "int32", "int16", "uint32", "int8")},
 }
 
@@ -335,8 +335,15 @@ def test_observations_of_integers_train(space: str, kind: Any) -> None:
     seen = env.step(np.zeros(2, np.int32)).observation
     env.close()
     assert seen.shape == (2, *shape)
-    assert set(seen[0].tolist()) == ({1} if "Box" in space else {0, 1}) and (seen[0][1] == 1)
-    assert env.observations.dtype == ("float32" if space not in ("Box of int32", "Box of uint32", "Box of int8") else space[7:])
+    assert set(seen[0].tolist()) == {1}
+    kept = {
+        "Box of int32": "int32",
+        "Box of uint32": "uint32",
+        "Box of int8": "int8",
+        "Discrete": "int32",
+        "MultiDiscrete": "int32",
+    }
+    assert env.observations.dtype == kept.get(space, "float32")
     if space == "Discrete" or (kind is Choices and space == "Box of int64"):
         assert agent.train().evaluate(2).lengths.tolist() == [3, 3]
 
@@ -403,10 +410,9 @@ def test_looking_at_each_step_changes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "plain" / "metrics.csv").read_bytes() == (tmp_path / "checked" / "metrics.csv").read_bytes()
 
 
-def test_a_class_of_gymnasium_in_the_place_of_one_in_jax_is_named() -> None:
-    message = r"scripted:Scripted is an environment of Gymnasium, not one in JAX\n.*gymnasium\.register\('Scripted-v0', entry_point=Scripted\)"
-    with pytest.raises(EnvError, match=message):
-        make_vector("tests.rl.scripted:Scripted", 1)
+def test_a_class_of_gymnasium_is_not_one_in_jax() -> None:
+    with pytest.raises(EnvError, match=r"scripted:Scripted is an environment of Gymnasium, not one in JAX"):
+        make_single("tests.rl.scripted:Scripted", ends=[])
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from tempo_rl.errors import EnvError
 from tests.rl.scripted import ID, Scripted
 
 ENVIRONMENTS = ["Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"]
+TABLES = ["Blackjack-v1", "CliffWalkingSlippery-v1", "FrozenLake-v1", "Taxi-v4"]
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "NormalizeObservation": wrappers.NormalizeObservation,
     "TimeAwareObservation": wrappers.TimeAwareObservation,
@@ -35,7 +36,7 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "ClipReward": partial(wrappers.ClipReward, min_reward=-1.0, max_reward=1.0),
 }
 CASES: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    **{name: (name, lambda env: env) for name in ENVIRONMENTS},
+    **{name: (name, lambda env: env) for name in [*ENVIRONMENTS, *TABLES]},
     **{name: ("Pendulum-v1", wrapper) for name, wrapper in WRAPPERS.items()},
 }
 LONGEST = 9  # steps of an episode

@@ -87,7 +87,13 @@ def test_batches_are_as_many_single_environments() -> None:
 
 @pytest.mark.parametrize(
     ("env_id", "functional"),
-    [("phys2d/CartPole-v1", True), ("CartPole-v1", False), ("my.module:Env", True), ("my_module:Env-v0", False)],
+    [
+        ("phys2d/CartPole-v1", True),
+        ("CartPole-v1", False),
+        ("brax/ant", True),
+        ("my_module:Env-v0", False),
+        ("ALE/Pong-v5", False),
+    ],
 )
 def test_ids(env_id: str, functional: bool) -> None:
     assert is_functional(env_id) is functional

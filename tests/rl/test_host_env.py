@@ -191,17 +191,6 @@ def test_a_module_is_found_from_the_working_directory_and_its_mistakes_are_one_e
         make_host("nowhere:Own-v0", 1)
 
 
-def test_dict_observations_are_refused_with_the_wrapper_to_use() -> None:
-    class Two(Scripted):
-        def __init__(self) -> None:
-            super().__init__(ENDS)
-            self.observation_space = gym.spaces.Discrete(4)  # type: ignore[assignment]
-
-    envs = SyncVectorEnv([Two], autoreset_mode=AutoresetMode.SAME_STEP)
-    with pytest.raises(EnvError, match=r"takes? arrays|FlattenObservation"):
-        HostVectorEnvironment(envs)
-
-
 def test_wrappers_are_applied_by_reference() -> None:
     env = make_host(ID, 1, wrappers=["gymnasium.wrappers:NormalizeReward"], ends=ENDS)
     assert "NormalizeReward" in str(env.env.envs[0])

@@ -40,6 +40,7 @@ TINY = {
     "reinforce": ["num_envs=2", "num_steps=12", "total_timesteps=72"],
     "ppo_gru": ["num_envs=2", "num_steps=3", "num_minibatches=2", "update_epochs=1", "total_timesteps=18"],
     "dqn": ["num_envs=2", "num_steps=6", "gradient_steps=2", "buffer_size=24", "batch_size=4", "total_timesteps=36"],
+    "frozen_lake": ["num_envs=2", "num_steps=6", "num_minibatches=2", "update_epochs=2", "total_timesteps=36"],
 }
 RESULT_KEYS = [
     "eval_return_mean", "eval_return_std", "env_steps", "seconds", "compile_seconds", "evaluation_seconds", "seconds_per_iteration",
