@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
@@ -23,6 +23,14 @@ from tempo_rl.resume import chosen_run
 from tempo_rl.rundir import create_run, find_checkpoint
 from tempo_rl.train import Result, train
 from tempo_rl.video import watch
+
+if TYPE_CHECKING:
+    import gymnasium
+
+AnyObservation: TypeAlias = (
+    "np.ndarray | np.number | int | Sequence[float] | Mapping[str, AnyObservation] | tuple[AnyObservation, ...]"
+)
+"""An observation, or a batch: an array or numbers, a choice, a dict for a Dict, a tuple for a Tuple."""
 
 
 class Keys(TypedDict, total=False):
@@ -126,6 +134,7 @@ class Algorithm:
         self.parameters: dict[str, np.ndarray] | None = None
         self.result: Result | None = None
         self._policy: Policy | None = None
+        self._space: gymnasium.Space[Any] | None = None
 
     def train(
         self,
@@ -181,34 +190,24 @@ class Algorithm:
             return evaluate(self.recipe, parameters, episodes, seed, deterministic=deterministic)
         return watch(self.recipe, parameters, episodes, seed, video, render, deterministic=deterministic)
 
-    def predict(self, observation: np.ndarray | Sequence[float], deterministic: bool = True, seed: int = 0) -> np.ndarray:
-        """The action for one observation of the environment's shape, or the actions (B, ...) for a batch (B, ...).
+    def predict(self, observation: AnyObservation, deterministic: bool = True, seed: int = 0) -> np.ndarray:
+        """The action for one observation of the environment's space, or the actions (B, ...) for a batch.
 
-        They are the most likely ones if `deterministic`, or else drawn with `seed`; in the environment's own numbers and bounds.
+        The observation of a Dict is a dict, and that of a Tuple a tuple. In a batch, each of their arrays has the dimension B first, as
+        vector environments give it. With `frames` in the recipe, the dimension of the frames comes next.
+
+        The actions are the most likely ones if `deterministic`, or else drawn with `seed`; in the environment's own numbers and bounds.
         A policy with a memory (network gru or lstm) goes on with the episodes of the last call, until `forget`.
-        Raises `RLError` if the agent is not trained, for another shape, and for what is not a finite number.
+        Raises `RLError` if the agent is not trained, for other keys, shapes and dtypes, and for what is not a finite number.
         """
-        policy = self._opened_policy()
-        shape = policy.observations.shape
-        array = self._numbers(observation, policy.observations.dtype)
-        is_one = array.shape == shape
-        if not is_one and array.shape[1:] != shape:
-            raise RLError(
-                f"an observation of {self.recipe.env.id} has the shape {shape}, but this one has {array.shape}",
-                hint=f"give one observation {shape}, or a batch {('B', *shape)}",
-            )
-        action = policy.actions.outward(policy(array[None] if is_one else array, deterministic, seed))
-        return action[0] if is_one else action
+        from tempo_rl.env.structured import as_batch
 
-    def _numbers(self, observation: np.ndarray | Sequence[float], dtype: str) -> np.ndarray:
-        try:
-            with np.errstate(over="ignore"):
-                array = np.asarray(observation, dtype)
-        except (TypeError, ValueError) as error:
-            raise RLError(f"an observation of {self.recipe.env.id} must be numbers, not {observation!r}") from error
-        if not np.isfinite(array).all():
-            raise RLError(f"an observation of {self.recipe.env.id} must be finite in {dtype}, not {observation!r}")
-        return array
+        policy = self._opened_policy()
+        assert self._space is not None, "it comes with the policy"
+        name = self.recipe.env.id
+        batch, is_one = as_batch(observation, self._space, policy.observations, name, self.recipe.frames)
+        action = policy.actions.outward(policy(batch, deterministic, seed))
+        return action[0] if is_one else action
 
     def forget(self, done: np.ndarray | None = None) -> None:
         """Begin new episodes for `predict`, where `done` (B,) of a batch, or everywhere. It matters for policies with a memory alone."""
@@ -258,6 +257,7 @@ class Algorithm:
         if self._policy is None:
             parameters = self._trained()
             env = vector_environment(self.recipe, 1)
+            self._space = env.declared_space
             close_quietly(env, f"the environment {self.recipe.env.id}")
             self._policy = Policy(self.recipe, env.observations, env.actions, parameters)
         return self._policy

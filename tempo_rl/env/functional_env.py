@@ -249,6 +249,11 @@ class FunctionalVectorEnvironment:
         require_finite(self.single.name, step.final_observation, step.reward, step.episode_length)
         return step
 
+    @property
+    def declared_space(self) -> gymnasium.Space[Any]:
+        """The space of an observation as the environment gives it, before choices become one-hot."""
+        return self.single.function.observation_space
+
     def state_of_first(self) -> np.ndarray:
         """The state of the first environment, after the last reset or step."""
         assert self._state is not None, "not reset yet"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +12,9 @@ import tempo_core as tp
 from tempo_rl.env.program import ProgramEnvironment
 from tempo_rl.env.transition import Transition
 from tempo_rl.env.vector import VectorEnvironment
+
+if TYPE_CHECKING:
+    import gymnasium
 
 
 class StackedEnv:
@@ -60,6 +64,11 @@ class StackedVector:
         self.env, self.frames, self.num_envs, self.actions = env, frames, env.num_envs, env.actions
         self.observations = replace(env.observations, shape=(frames, *env.observations.shape))
         self._stack = np.zeros((self.num_envs, *self.observations.shape), self.observations.dtype)
+
+    @property
+    def declared_space(self) -> gymnasium.Space[Any]:
+        """The space of one frame."""
+        return self.env.declared_space
 
     def reset(self, clock: int = 0) -> np.ndarray:
         self._stack = self._repeated(self.env.reset(clock))

@@ -34,6 +34,8 @@ class VectorEnvironment(Protocol):
     observations: Observations
     actions: Actions
 
+    @property
+    def declared_space(self) -> gymnasium.Space[Any]: ...
     def reset(self, clock: int = 0) -> np.ndarray: ...
     def step(self, action: np.ndarray) -> Transition[np.ndarray]: ...
     def close(self) -> None: ...
@@ -165,6 +167,15 @@ class HostVectorEnvironment:
         if copies is None:
             raise EnvError(f"{self.name} runs in other processes", hint="run it in this process: env.vectorization=sync")
         return copies[0]
+
+    @property
+    def declared_space(self) -> gymnasium.Space[Any]:
+        """The space of an observation as the environment gives it, before `flattened`."""
+        from tempo_rl.env.watched import Watched
+
+        outermost = next(iter(getattr(self.env, "envs", ())), None)
+        space = outermost.declared_space if isinstance(outermost, Watched) else None
+        return self.env.single_observation_space if space is None else space
 
     def _copies(self) -> Sequence[Environment] | None:
         """The environments in this process, or None for those in others. Raises EnvError if they cannot be reached."""
@@ -345,7 +356,8 @@ def vectorized(
     limit = timeout if vectorization == "sync" else None  # this process watches the others
 
     def make_watched() -> Environment:
-        return _Remembering(flattened(within(limit, f"the making of {name}", make_one)), name, limit)
+        env = within(limit, f"the making of {name}", make_one)
+        return _Remembering(flattened(env), name, limit, getattr(env, "observation_space", None))
 
     if vectorization not in ("sync", "async"):
         raise EnvError(f"env.vectorization is {vectorization!r}", hint="write env.vectorization=sync or env.vectorization=async")

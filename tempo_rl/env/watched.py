@@ -19,12 +19,21 @@ else:
 
 
 class Watched(Wrapper):
-    """The environment inside, which raises `EnvError` alone. Its functions return within `limit` seconds, or raise it too."""
+    """The environment inside, which raises `EnvError` alone. Its functions return within `limit` seconds, or raise it too.
 
-    def __init__(self, env: gymnasium.Env[Any, Any], name: str, limit: float | None = None):
+    `declared_space` is that of the observations before a wrapper of Tempo's made arrays of them.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        name: str,
+        limit: float | None = None,
+        declared_space: gymnasium.Space[Any] | None = None,
+    ):
         require_spaces(env, name)
         super().__init__(env)
-        self.name, self.limit = name, limit
+        self.name, self.limit, self.declared_space = name, limit, declared_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, dict[str, object]]:
         result: Any = self._called("reset", lambda: self.env.reset(seed=seed, options=options))
