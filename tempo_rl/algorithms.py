@@ -134,7 +134,7 @@ class Algorithm:
         self.parameters: dict[str, np.ndarray] | None = None
         self.result: Result | None = None
         self._policy: Policy | None = None
-        self._space: gymnasium.Space[Any] | None = None
+        self._space: gymnasium.Space[object] | None = None
 
     def train(
         self,

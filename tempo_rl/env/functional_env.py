@@ -250,7 +250,7 @@ class FunctionalVectorEnvironment:
         return step
 
     @property
-    def declared_space(self) -> gymnasium.Space[Any]:
+    def declared_space(self) -> gymnasium.Space[object]:
         """The space of an observation as the environment gives it, before choices become one-hot."""
         return self.single.function.observation_space
 

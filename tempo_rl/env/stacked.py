@@ -66,7 +66,7 @@ class StackedVector:
         self._stack = np.zeros((self.num_envs, *self.observations.shape), self.observations.dtype)
 
     @property
-    def declared_space(self) -> gymnasium.Space[Any]:
+    def declared_space(self) -> gymnasium.Space[object]:
         """The space of one frame."""
         return self.env.declared_space
 

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from tempo_rl.env.spaces import Observations
 from tempo_rl.errors import RLError
 
-Space: TypeAlias = gymnasium.Space[Any]
+Space: TypeAlias = gymnasium.Space[object]
 
 
 def as_batch(value: object, space: Space, observations: Observations, name: str, frames: int = 1) -> tuple[np.ndarray, bool]:

@@ -35,7 +35,7 @@ class VectorEnvironment(Protocol):
     actions: Actions
 
     @property
-    def declared_space(self) -> gymnasium.Space[Any]: ...
+    def declared_space(self) -> gymnasium.Space[object]: ...
     def reset(self, clock: int = 0) -> np.ndarray: ...
     def step(self, action: np.ndarray) -> Transition[np.ndarray]: ...
     def close(self) -> None: ...
@@ -169,7 +169,7 @@ class HostVectorEnvironment:
         return copies[0]
 
     @property
-    def declared_space(self) -> gymnasium.Space[Any]:
+    def declared_space(self) -> gymnasium.Space[object]:
         """The space of an observation as the environment gives it, before `flattened`."""
         from tempo_rl.env.watched import Watched
 

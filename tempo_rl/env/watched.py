@@ -29,7 +29,7 @@ class Watched(Wrapper):
         env: gymnasium.Env[Any, Any],
         name: str,
         limit: float | None = None,
-        declared_space: gymnasium.Space[Any] | None = None,
+        declared_space: gymnasium.Space[object] | None = None,
     ):
         require_spaces(env, name)
         super().__init__(env)
