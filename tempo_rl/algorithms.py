@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 

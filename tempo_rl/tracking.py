@@ -11,7 +11,7 @@ from tempo_core.runs.logger import Row, WandbLogger
 from tempo_core.runs.recipe import WandbRecipe
 from tempo_rl.env.closing import TooLongError, close_quietly, in_time
 from tempo_rl.errors import RunError
-from tempo_rl.monitor import Logger
+from tempo_rl.monitor import Recorder
 
 ANSWER = 8.0  # seconds in which W&B must have begun a run; WANDB_INIT_TIMEOUT is another number of them
 UPLOAD = 60.0  # seconds in which W&B must have uploaded the rest of a run
@@ -20,15 +20,21 @@ UPLOAD = 60.0  # seconds in which W&B must have uploaded the rest of a run
 class Tracker:
     """A logger that may fail: then it gets no more rows, and a line says so. `patience` are the seconds for its end."""
 
-    def __init__(self, logger: Logger, name: str, say: Callable[[str], None], patience: float | None = None, hint: str = ""):
+    def __init__(self, logger: Recorder, name: str, say: Callable[[str], None], patience: float | None = None, hint: str = ""):
         self._logger, self.name, self._say, self._patience, self._hint = logger, name, say, patience, hint
         self._is_off = False
 
     def log(self, row: Row) -> None:
+        self._tried(lambda: self._logger.log(row))
+
+    def evaluation(self, row: Row) -> None:
+        self._tried(lambda: self._logger.evaluation(row))
+
+    def _tried(self, send: Callable[[], None]) -> None:
         if self._is_off:
             return
         try:
-            self._logger.log(row)
+            send()
         except Exception as error:
             self._is_off = True
             self._say(f"note: {self.name} gets no more rows: {_first_line(error)}; metrics.csv has all")

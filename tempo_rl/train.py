@@ -30,7 +30,7 @@ from tempo_rl.errors import RecipeError, RLError, RunError, own_line
 from tempo_rl.evaluate import Evaluation, Evaluator, evaluate, fault_of_environment, steps_for_a_fault
 from tempo_rl.keeper import Keeper
 from tempo_rl.models import LARGEST
-from tempo_rl.monitor import LOWER, Callback, DivergenceError, Logger, TrainingMonitor
+from tempo_rl.monitor import LOWER, Callback, DivergenceError, Logger, Recorder, TrainingMonitor
 from tempo_rl.own import remember
 from tempo_rl.progress import EvaluationProgress, Progress
 from tempo_rl.recipe import Recipe
@@ -157,11 +157,13 @@ def train(
     time_limit: float | None = None,
     callbacks: Sequence[Callback] = (),
     devices: int | str = 1,
+    recorders: Sequence[Recorder] = (),
 ) -> Outcome:
     """Train as `recipe` says and fill `run`, or go on from the checkpoint `resume` of the same run.
 
     `cache` is the directory of compiled programs, True for the usual one, None for none; `devices` is as in `tempo_core.Config`. `time_limit` is in seconds.
-    `callbacks` are called after each iteration. With `profile`, the run is profiled: its tables are said, and its flame picture is profile.svg of the run.
+    `callbacks` are called after each iteration, and `recorders` get its metrics, and the evaluations.
+    With `profile`, the run is profiled: its tables are said, and its flame picture is profile.svg of the run.
     After SIGINT (Ctrl-C), SIGTERM or SIGHUP the running iteration is finished and saved, and the outcome says that it was stopped.
 
     Raises `RunError` if the directory cannot be used, and `TrainingError` if training fails: in the environment, because the loss or a
@@ -175,7 +177,9 @@ def train(
     request = StopRequest(say, time_limit)
     with run.locked(), request.listening():
         run.check()
-        return _Training(recipe, run, progress, say, request, cache, callbacks, devices).run(show_plan, profile, resume)
+        return _Training(recipe, run, progress, say, request, cache, callbacks, devices, recorders).run(
+            show_plan, profile, resume
+        )
 
 
 class _Training:
@@ -191,13 +195,15 @@ class _Training:
         cache: str | bool | None,
         callbacks: Sequence[Callback],
         devices: int | str,
+        recorders: Sequence[Recorder],
     ):
         self.recipe, self.directory, self.say, self.request, self.cache = recipe, run, say, request, cache
         self.callbacks, self.devices, self.progress = callbacks, devices, progress
         self.compiles, self.compile_seconds = CompileCounter(), 0.0
         self.evaluation_seconds = 0.0
         self.bar = Progress(recipe.iterations * recipe.num_envs * recipe.num_steps, progress, say, self._compiling)
-        self.loggers: list[Logger] = []
+        self.recorders = [*recorders]
+        self.loggers: list[Logger] = [*recorders]
         self.monitor = TrainingMonitor(recipe, self.loggers, self.bar.update, callbacks)
         self.environment: ProgramEnvironment | None = None
         self.program: tp.Program | None = None
@@ -311,7 +317,9 @@ class _Training:
             if len(result.returns) < self.recipe.eval_episodes:
                 return
             row = {"iteration": monitor.iterations - 1, "env_steps": monitor.env_steps, "return_mean": result.mean}
-            self.evaluations.log({**row, "return_std": result.std, "length_mean": float(result.lengths.mean())})
+            row |= {"return_std": result.std, "length_mean": float(result.lengths.mean())}
+            for log in (self.evaluations.log, *(recorder.evaluation for recorder in self.recorders)):
+                log(row)
 
     def _resumed(self, program: tp.Program, resume: Checkpoint) -> tp.Run[Any]:
         assert resume.program is not None, "it was looked at before"

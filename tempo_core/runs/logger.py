@@ -16,6 +16,7 @@ from tempo_core.runs.commands import RunError
 from tempo_core.runs.recipe import WandbRecipe
 
 Row = Mapping[str, float]  # one iteration's numbers by column; counts are ints
+EVALUATION = "evaluation/"  # begins the names of an evaluation's numbers where all names are in one place
 
 
 class LineFile:
@@ -105,10 +106,17 @@ class TensorBoardLogger:
         self._writer = SummaryWriter(logdir=str(directory), **({"purge_step": step} if step else {}))
 
     def log(self, row: Row) -> None:
+        self._add(row, "")
+
+    def evaluation(self, row: Row) -> None:
+        """The row of an evaluation, under `evaluation/`."""
+        self._add(row, EVALUATION)
+
+    def _add(self, row: Row, prefix: str) -> None:
         step = int(row["env_steps"])
         for name, value in row.items():
             if name not in ("iteration", "env_steps") and math.isfinite(value):
-                self._writer.add_scalar(name, value, step)
+                self._writer.add_scalar(prefix + name, value, step)
 
     def close(self) -> None:
         self._writer.close()
@@ -146,6 +154,11 @@ class WandbLogger:
 
     def log(self, row: Row) -> None:
         self._run.log(dict(row), step=int(row[self._count]))
+
+    def evaluation(self, row: Row) -> None:
+        """The row of an evaluation, under `evaluation/`."""
+        values = {EVALUATION + name: value for name, value in row.items() if name not in ("iteration", self._count)}
+        self._run.log(values, step=int(row[self._count]))
 
     def close(self) -> None:
         self._run.finish()

@@ -172,7 +172,7 @@ def test_a_resumed_run_keeps_the_rows_before_it_whatever_they_are(tmp_path: Path
     assert f"note: {run.metrics} holds 0 of the 3 iterations so far" in said
 
 
-def test_the_result_as_json_is_all_that_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_all_that_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where an environment prints."""
     reset = HostVectorEnvironment.reset
 
@@ -186,7 +186,8 @@ def test_the_result_as_json_is_all_that_is_printed(tmp_path: Path, monkeypatch: 
     arguments = ["train", str(recipe), "--out", str(tmp_path / "run"), "--json", "--no-progress", "--no-cache"]
     command = CliRunner().invoke(app, arguments)
     assert command.exit_code == 0, command.output
-    assert json.loads(command.stdout)["env_steps"] == 8
+    events = [json.loads(line) for line in command.stdout.splitlines()]
+    assert [event["event"] for event in events] == ["start", "iteration", "result"] and events[-1]["env_steps"] == 8
     assert (
         "play with it" in command.stderr
         and "it begins" in command.stderr
@@ -218,3 +219,14 @@ def test_the_command_that_goes_on_has_the_settings_of_the_first(tmp_path: Path) 
     assert command[:2] == ["tempo-rl", "train"] and "hidden=[8, 8]" in command and "seed=3" in command
     again = CliRunner().invoke(app, [*command[1:], "--time-limit", "0", "--no-progress"])
     assert again.exit_code == 0 and line in again.output, again.output
+
+
+def test_a_picture_names_its_axes_and_what_differs(tmp_path: Path) -> None:
+    runs = [run_with(tmp_path / f"{gamma}{seed}", [1.0, 2.0], seed, gamma) for gamma in (0.9, 0.5) for seed in (0, 1)]
+    text = draw(runs, tmp_path / "p.svg").read_text()
+    for words in (
+        "reinforce on CartPole-v1", "environment steps (count)", "return of an episode (sum of rewards)",
+        "gamma=0.9, mean of 2 seeds", "gamma=0.5, mean of 2 seeds",
+    ):  # fmt: skip
+        assert f"<!-- {words} -->" in text
+    assert "<!-- env steps -->" in draw(runs, tmp_path / "other.svg", "env_steps").read_text()
