@@ -182,7 +182,8 @@ class Algorithm:
     ) -> Evaluation:
         """Returns and lengths of whole episodes in fresh environments, played by the most likely actions if `deterministic`.
 
-        With `video`, the first episode is written to that file, .gif, .webp or .png (animated); with `render`, all are shown in a window.
+        With `video`, the first episode is written to that file, .gif, .webp, .png (animated) or .mp4; with `render`, all are
+        shown in a window.
         Raises `RLError` if the agent is not trained, or the environment cannot be drawn.
         """
         parameters = self._trained()

@@ -95,7 +95,9 @@ def train(
     ] = True,
     capture_video: Annotated[
         bool,
-        typer.Option("--capture-video", help="Record an episode of the trained policy at the end of the run, to episode.gif."),
+        typer.Option(
+            "--capture-video", help="Record an episode of the trained policy at the end of the run, to episode.mp4 or .gif."
+        ),
     ] = False,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,

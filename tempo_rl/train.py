@@ -491,7 +491,7 @@ def _result(evaluation: Evaluation | None, timing: Timing) -> Result:
     }
 
 
-PACKAGES = ("tempo-dl", "jax", "jaxlib", "numpy", "gymnasium", "islpy", "flax", "wandb", "tensorboardX")
+PACKAGES = ("tempo-dl", "jax", "jaxlib", "numpy", "gymnasium", "islpy", "flax", "wandb", "tensorboardX", "imageio-ffmpeg")
 
 
 def versions() -> dict[str, str | None]:

@@ -33,7 +33,8 @@ def doctor(
         Extra("gymnasium", "rl", "environments"),
         Extra("flax", "rl", "functional environments"),
         Extra("wandb", "wandb", "--track"),
-        Extra("tensorboardX", "tensorboard", "tensorboard=true"),
+        Extra("tensorboardX", "tensorboard", "--tensorboard"),
+        Extra("imageio-ffmpeg", "mp4", "videos as .mp4"),
     )
     numbers = versions()
     if as_json:

@@ -34,7 +34,7 @@ def evaluate(
         ),
     ] = False,
     video: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Record the first episode, as .gif, .webp or .png (animated).")
+        Path | None, typer.Option(metavar="FILE", help="Record the first episode, as .gif, .webp, .png (animated) or .mp4.")
     ] = None,
     render: Annotated[bool, typer.Option("--render", help="Show the episodes in a window.")] = False,
     max_steps: Annotated[
