@@ -64,6 +64,9 @@ def train(
     track: Annotated[
         bool | None, typer.Option("--track/--no-track", help="Log to Weights & Biases (offline without a key).")
     ] = None,
+    tensorboard: Annotated[
+        bool | None, typer.Option("--tensorboard/--no-tensorboard", help="Write TensorBoard's event files.")
+    ] = None,
     wandb_project: Annotated[str | None, typer.Option(help="Log to this project in Weights & Biases, as with --track.")] = None,
     wandb_entity: Annotated[str | None, typer.Option(help="The user or team in Weights & Biases.")] = None,
     wandb_group: Annotated[str | None, typer.Option(help="The group of the run in Weights & Biases.")] = None,
@@ -114,6 +117,7 @@ def train(
         "keep": keep,
         "eval_every": eval_every,
         "memory_limit": memory_limit,
+        "tensorboard": tensorboard,
         "wandb.project": wandb_project,
         "wandb.entity": wandb_entity,
         "wandb.group": wandb_group,
@@ -149,7 +153,7 @@ def train(
             with others_aside(as_json):
                 outcome = run_training(
                     loaded, run, show_progress, say, plan, kept, profile=profile, resume=checkpoint, time_limit=seconds,
-                    devices=chosen_devices, recorders=[Tracker(Reports(), "the standard output", say)] if as_json else (),
+                    devices=chosen_devices, recorders=[Tracker(Reports(), "the standard output", say)] if as_json else (), film=capture_video,
                 )  # fmt: skip
         except TrainingError as error:
             _say_result(loaded, run, error.outcome.result, as_json)
@@ -163,13 +167,11 @@ def train(
 
         with errors_as_messages():
             say(f"the returns are drawn in {draw([run.path], run.picture)}")
-    if capture_video and is_begun and not by_signal and "eval_episodes" not in outcome.result:  # no signal ended the evaluation
-        from tempo_rl.checkpoint import load_checkpoint
-        from tempo_rl.video import watch
-
-        with errors_as_messages(), others_aside(as_json):
-            watch(loaded, load_checkpoint(run.latest_checkpoint(), trust=True).parameters, 1, loaded.seed, run.video, cache=kept)
-            say(f"an episode is recorded in {run.video}")
+    if outcome.video is not None:
+        say(f"an episode is recorded in {outcome.video}")
+    if outcome.video_error is not None:
+        with errors_as_messages():
+            raise outcome.video_error
     if outcome.stopped is not None:
         steps, saved_steps = outcome.result["env_steps"], outcome.saved_steps
         saved = (

@@ -26,12 +26,6 @@ class Logger(Protocol):
     def close(self) -> None: ...
 
 
-class Recorder(Logger, Protocol):
-    """A receiver of the iterations, and of the evaluations: mean and deviation of the greedy returns, and the mean length."""
-
-    def evaluation(self, row: Row) -> None: ...
-
-
 @dataclass(frozen=True)
 class Iteration:
     """What a callback gets after an iteration: its number, the environment steps so far, its metrics, and the parameters at its end."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+import tempo_core as tp
 from tempo_core.files import write_whole
 from tempo_rl.errors import RunError
 from tempo_rl.groups import Group, groups_of, title_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 Curve: TypeAlias = tuple[np.ndarray, np.ndarray]  # environment steps, and returns: one for each iteration in which episodes ended
 POINTS = 200  # of a mean
+TENSORS = 40  # in the picture of a plan
 AXES = {  # what columns of metrics.csv are, with their units; others are pure numbers
     "episodic_return": "return of an episode (sum of rewards)",
     "episodic_length": "length of an episode (environment steps)",
@@ -119,6 +121,33 @@ def draw_curves(curves: Sequence[GroupCurve], file: Path, metric: str = "episodi
     axes.set_ylabel(AXES.get(metric, metric.replace("_", " ")))
     if axes.get_legend_handles_labels()[1]:
         axes.legend(fontsize="small")
+    return save(figure, file)
+
+
+def draw_plan(program: tp.Program, file: Path) -> Path:
+    """Draw the schedule of a program into `file`: its statements in their order, and from which to which each of the largest tensors lives.
+
+    Raises `RunError` if the file cannot be written.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    plan = program.plan()
+    usage = plan.usage
+    largest = sorted(sorted(usage.tensors, key=lambda tensor: -tensor.bytes)[:TENSORS], key=lambda tensor: tensor.first)
+    figure = Figure(figsize=(9, 2 + 0.16 * len(largest)), layout="constrained")
+    axes = figure.add_subplot()
+    colors = {place: f"C{number}" for number, place in enumerate(sorted({tensor.place for tensor in largest}))}
+    for row, tensor in enumerate(largest):
+        axes.barh(row, tensor.last - tensor.first + 1, 0.8, tensor.first, color=colors[tensor.place])
+    axes.set_yticks(range(len(largest)), [f"{tensor.name}: {tensor.bytes:,} B" for tensor in largest], fontsize=6)
+    axes.invert_yaxis()
+    names = [(f"{moment.loops}: " if moment.loops else "") + (moment.statement or moment.name) for moment in usage.moments]
+    axes.set_xticks([at + 0.5 for at in range(len(names))], names, fontsize=6, rotation=90)
+    axes.set_title(f"the largest tensors; at most {plan.peak_device_bytes:,} bytes on the device")
+    axes.set_xlabel("statements in their order (loops: statement)")
+    axes.set_ylabel("tensors (bytes)")
+    axes.legend([Patch(color=color) for color in colors.values()], [*colors], fontsize="small")
     return save(figure, file)
 
 

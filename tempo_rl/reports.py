@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tempo_core.runs.logger import Row
+from tempo_rl.recording import Recorder
 from tempo_rl.streams import result
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def start_of(recipe: Recipe, checkpoint: Checkpoint | None) -> dict[str, object]
     }
 
 
-class Reports:
+class Reports(Recorder):
     """The iterations and evaluations of a training run as events."""
 
     def log(self, row: Row) -> None:
@@ -55,6 +56,3 @@ class Reports:
 
     def evaluation(self, row: Row) -> None:
         say_json({"event": "evaluation", **row})
-
-    def close(self) -> None:
-        """The result is said by the command."""

@@ -71,6 +71,11 @@ class RunDirectory:
         return self.path / "returns.png"
 
     @property
+    def plan(self) -> Path:
+        """The schedule of the program, for those who track the run."""
+        return self.path / "plan.png"
+
+    @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 

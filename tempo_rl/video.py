@@ -17,6 +17,7 @@ from tempo_rl.env.vector import HostVectorEnvironment, VectorEnvironment
 from tempo_rl.errors import EnvError, RLError
 from tempo_rl.evaluate import Evaluation, Policy, Show, evaluation_seed, play, require_episodes
 from tempo_rl.recipe import Recipe
+from tempo_rl.recording import Film
 
 if TYPE_CHECKING:
     from tempo_rl.env.functional_env import FunctionalVectorEnvironment, SingleEnvironment
@@ -70,12 +71,14 @@ def watch(
     cache: str | bool | None = None,
     deterministic: bool = True,
     show: Show = lambda ended, episodes, steps: None,
+    hand: Callable[[Film], None] = lambda film: None,
 ) -> Evaluation:
     """Play `episodes` episodes one after the other; write the first one to `video`, or show all of them in a window (`render`).
 
-    `video` ends in .gif, .webp, .png (animated) or .mp4, and has at most 5,000 pictures. `cache` is the directory of compiled programs, and
-    `show` is as in `play`. Raises `EnvError` for an environment that cannot be drawn, and `RLError` for another kind of file or a folder
-    that is not there, before anything is played. If playing ends early, the pictures so far are written.
+    `video` ends in .gif, .webp, .png (animated) or .mp4, and has at most 5,000 pictures. `cache` is the directory of compiled programs,
+    `show` is as in `play`, and `hand` gets the pictures after they are written. If playing ends early, the pictures so far are written.
+    Raises `EnvError` for an environment that cannot be drawn, and `RLError` for another kind of file or a folder that is not there, before
+    anything is played.
     """
     path = None if video is None else Path(video)
     if path is not None:
@@ -106,6 +109,7 @@ def watch(
         finally:
             if recording.frames:
                 write_whole(path, encoded(recording.frames, recording.camera.fps, path.suffix.lower()))
+                hand(Film(path, recording.frames, recording.camera.fps))
     finally:
         close_quietly(env, f"the environment {recipe.env.id}")
 

@@ -1,4 +1,4 @@
-"""Loggers of each iteration's numbers: a CSV file; JSONL, TensorBoard, and Weights & Biases if the recipe asks for them."""
+"""Loggers of each iteration's numbers: a CSV file; JSONL, and Weights & Biases if the recipe asks for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tempo_core.runs.commands import RunError
 from tempo_core.runs.recipe import WandbRecipe
 
 Row = Mapping[str, float]  # one iteration's numbers by column; counts are ints
-EVALUATION = "evaluation/"  # begins the names of an evaluation's numbers where all names are in one place
 
 
 class LineFile:
@@ -94,34 +93,6 @@ class JSONLLogger(LineFile):
         self.append(json.dumps(values) + "\n")
 
 
-class TensorBoardLogger:
-    """TensorBoard's event files, over environment steps. A resumed run hides the later steps of the one before."""
-
-    def __init__(self, directory: Path, step: int = 0):
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError as error:
-            hint = "leave it out, tensorboard=false, or install it: pip install 'tempo-dl[tensorboard]'"
-            raise RunError("tensorboard=true needs the package tensorboardX", hint=hint) from error
-        self._writer = SummaryWriter(logdir=str(directory), **({"purge_step": step} if step else {}))
-
-    def log(self, row: Row) -> None:
-        self._add(row, "")
-
-    def evaluation(self, row: Row) -> None:
-        """The row of an evaluation, under `evaluation/`."""
-        self._add(row, EVALUATION)
-
-    def _add(self, row: Row, prefix: str) -> None:
-        step = int(row["env_steps"])
-        for name, value in row.items():
-            if name not in ("iteration", "env_steps") and math.isfinite(value):
-                self._writer.add_scalar(prefix + name, value, step)
-
-    def close(self) -> None:
-        self._writer.close()
-
-
 MODES = ("online", "offline", "disabled", "shared", "dryrun", "run")  # of W&B
 
 
@@ -154,11 +125,6 @@ class WandbLogger:
 
     def log(self, row: Row) -> None:
         self._run.log(dict(row), step=int(row[self._count]))
-
-    def evaluation(self, row: Row) -> None:
-        """The row of an evaluation, under `evaluation/`."""
-        values = {EVALUATION + name: value for name, value in row.items() if name not in ("iteration", self._count)}
-        self._run.log(values, step=int(row[self._count]))
 
     def close(self) -> None:
         self._run.finish()

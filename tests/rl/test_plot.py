@@ -6,8 +6,6 @@ import csv
 import json
 import math
 import shlex
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tempo_core.runs.logger import JSONLLogger, TensorBoardLogger
+from tempo_core.runs.logger import JSONLLogger
 from tempo_rl.cli import app
 from tempo_rl.env.vector import HostVectorEnvironment
-from tempo_rl.errors import RecipeError, RunError
+from tempo_rl.errors import RecipeError
 from tempo_rl.evaluate import evaluate
 from tempo_rl.monitor import Iteration
 from tempo_rl.plot import curve_of, draw, mean_of, smoothed
@@ -100,29 +98,6 @@ def test_lines_of_json_are_whole(tmp_path: Path) -> None:
         {"iteration": 0, "loss": 0.5},
         {"iteration": 1, "loss": None},
     ]
-
-
-def test_tensorboard_gets_the_finite_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Any] = []
-
-    class Writer:
-        def __init__(self, **options: Any):
-            calls.append(options)
-
-        def add_scalar(self, *arguments: Any) -> None:
-            calls.append(arguments)
-
-        def close(self) -> None:
-            calls.append("closed")
-
-    monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(SummaryWriter=Writer))
-    logger = TensorBoardLogger(tmp_path / "tensorboard", 64)
-    logger.log({"iteration": 2, "env_steps": 96, "loss": 0.5, "episodic_return": math.nan})
-    logger.close()
-    assert calls == [{"logdir": str(tmp_path / "tensorboard"), "purge_step": 64}, ("loss", 0.5, 96), "closed"]
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(RunError, match=r"needs the package tensorboardX\n.*pip install 'tempo-dl\[tensorboard\]'"):
-        TensorBoardLogger(tmp_path)
 
 
 def test_evaluations_while_training(tmp_path: Path) -> None:
