@@ -1,6 +1,6 @@
 """The command `tempo-rl`, also as `python -m tempo_rl`."""
 
-MODULES = frozenset({"gymnasium", "flax", "pydantic", "typer", "rich", "yaml", "matplotlib", "PIL"})  # of the extra `rl`
+MODULES = frozenset({"gymnasium", "flax", "pydantic", "typer", "rich", "yaml", "matplotlib", "PIL", "scipy"})  # of the extra `rl`
 
 
 def main() -> None:

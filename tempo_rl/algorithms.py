@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict, Unpack
+from typing import ClassVar, Literal, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tempo_rl.env import vector_environment
 from tempo_rl.env.closing import close_quietly
 from tempo_rl.env.source import AnyEnvironment, source_of
-from tempo_rl.env.spaces import Observations, parts_of, values_of
 from tempo_rl.errors import CheckpointError, RecipeError, RLError, RunError
 from tempo_rl.evaluate import Evaluation, Policy, evaluate
 from tempo_rl.monitor import Callback
@@ -25,8 +24,10 @@ from tempo_rl.rundir import create_run, find_checkpoint
 from tempo_rl.train import Result, train
 from tempo_rl.video import watch
 
-AnyObservation: TypeAlias = "np.ndarray | float | Sequence[float] | Mapping[str, AnyObservation] | Sequence[AnyObservation]"
-"""An observation, or a batch of them: an array, a number, or a dict or tuple of such."""
+AnyObservation: TypeAlias = (
+    "np.ndarray | np.number | int | Sequence[float] | Mapping[str, AnyObservation] | tuple[AnyObservation, ...]"
+)
+"""An observation, or a batch: an array or numbers, a choice, a dict for a Dict, a tuple for a Tuple."""
 
 
 class Keys(TypedDict, total=False):
@@ -180,7 +181,8 @@ class Algorithm:
     ) -> Evaluation:
         """Returns and lengths of whole episodes in fresh environments, played by the most likely actions if `deterministic`.
 
-        With `video`, the first episode is written to that file, .gif, .webp or .png (animated); with `render`, all are shown in a window.
+        With `video`, the first episode is written to that file, .gif, .webp, .png (animated) or .mp4; with `render`, all are
+        shown in a window.
         Raises `RLError` if the agent is not trained, or the environment cannot be drawn.
         """
         parameters = self._trained()
@@ -189,53 +191,22 @@ class Algorithm:
         return watch(self.recipe, parameters, episodes, seed, video, render, deterministic=deterministic)
 
     def predict(self, observation: AnyObservation, deterministic: bool = True, seed: int = 0) -> np.ndarray:
-        """The action for one observation of the environment, or the actions (B, ...) for a batch (B, ...).
+        """The action for one observation of the environment's space, or the actions (B, ...) for a batch.
 
-        An observation of a Discrete space is a whole number, and one of a Dict or Tuple space a dict or tuple; a batch has arrays (B, ...) as
-        its parts. The actions are the most likely ones if `deterministic`, or else drawn with `seed`; in the environment's own numbers and
-        bounds. A policy with a memory (network gru or lstm) goes on with the episodes of the last call, until `forget`.
-        Raises `RLError` if the agent is not trained, for another shape, and for what is not a finite number.
+        The observation of a Dict is a dict, and that of a Tuple a tuple. In a batch, each of their arrays has the dimension B first, as
+        vector environments give it. With `frames` in the recipe, the dimension of the frames comes next.
+
+        The actions are the most likely ones if `deterministic`, or else drawn with `seed`; in the environment's own numbers and bounds.
+        A policy with a memory (network gru or lstm) goes on with the episodes of the last call, until `forget`.
+        Raises `RLError` if the agent is not trained, for other keys, shapes and dtypes, and for what is not a finite number.
         """
+        from tempo_rl.env.structured import as_batch
+
         policy = self._opened_policy()
-        shape = policy.observations.shape
-        if policy.observations.has_parts:
-            array = self._parts(observation, policy.observations)
-        else:
-            array = self._numbers(observation, policy.observations.dtype)
-        is_one = array.shape == shape
-        if not is_one and array.shape[1:] != shape:
-            raise RLError(
-                f"an observation of {self.recipe.env.id} has the shape {shape}, but this one has {array.shape}",
-                hint=f"give one observation {shape}, or a batch {('B', *shape)}",
-            )
-        action = policy.actions.outward(policy(array[None] if is_one else array, deterministic, seed))
+        name = self.recipe.env.id
+        batch, is_one = as_batch(observation, policy.observations, name, self.recipe.frames)
+        action = policy.actions.outward(policy(batch, deterministic, seed))
         return action[0] if is_one else action
-
-    def _parts(self, observation: AnyObservation, observations: Observations) -> np.ndarray:
-        """Observations of choices, or with parts, as the policy takes them."""
-        space: Any = observations.space
-        try:
-            (_, part), first = next(parts_of(space)), np.asarray(next(values_of(space, observation)))
-            batch = first.shape[: first.ndim - len(part.shape)]  # with frames, also those
-            array = np.asarray(observations.inward(observation, batch))
-        except (TypeError, ValueError, KeyError, IndexError) as error:
-            raise RLError(
-                f"an observation of {self.recipe.env.id} is in {space}, or a batch of such, but this one is {observation!r}"
-            ) from error
-        wrong = observations.wrong_choice(array.reshape(-1, array.shape[-1]))
-        if wrong is not None:
-            raise RLError(f"an observation of {self.recipe.env.id} is not in its space: {wrong}")
-        return self._numbers(array, observations.dtype)
-
-    def _numbers(self, observation: AnyObservation, dtype: str) -> np.ndarray:
-        try:
-            with np.errstate(over="ignore"):
-                array = np.asarray(observation, dtype)
-        except (TypeError, ValueError) as error:
-            raise RLError(f"an observation of {self.recipe.env.id} must be numbers, not {observation!r}") from error
-        if not np.isfinite(array).all():
-            raise RLError(f"an observation of {self.recipe.env.id} must be finite in {dtype}, not {observation!r}")
-        return array
 
     def forget(self, done: np.ndarray | None = None) -> None:
         """Begin new episodes for `predict`, where `done` (B,) of a batch, or everywhere. It matters for policies with a memory alone."""

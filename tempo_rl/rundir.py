@@ -16,13 +16,23 @@ from typing import Any, Literal, TypeAlias
 from tempo_core.files import write_whole
 from tempo_core.runs.lock import locked
 from tempo_core.runs.plain import read_yaml
+from tempo_rl.encoding import usual_suffix
 from tempo_rl.errors import CheckpointError, RecipeError, RunError
 from tempo_rl.recipe import Recipe, dump_recipe, make_recipe
 
 Mode: TypeAlias = Literal["new", "overwrite", "resume"]
 
 MARK = "# The recipe of this run, as tempo-rl resolved it.\n"
-RESULTS = ("metrics.csv", "metrics.jsonl", "evaluations.csv", "result.json", "profile.svg", "returns.png", "episode.gif")
+RESULTS = (
+    "metrics.csv",
+    "metrics.jsonl",
+    "evaluations.csv",
+    "result.json",
+    "profile.svg",
+    "returns.png",
+    "episode.gif",
+    "episode.mp4",
+)
 UNNUMBERED = ("latest.safetensors", "best.safetensors", "program.safetensors")
 ROW = re.compile(rb'(?:\{"iteration": )?(\d+)')
 NUMBERED = re.compile(r"step_\d{12,}\.safetensors")
@@ -61,6 +71,11 @@ class RunDirectory:
         return self.path / "returns.png"
 
     @property
+    def plan(self) -> Path:
+        """The schedule of the program, for those who track the run."""
+        return self.path / "plan.png"
+
+    @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
@@ -70,8 +85,8 @@ class RunDirectory:
 
     @property
     def video(self) -> Path:
-        """An episode with the last parameters."""
-        return self.path / "episode.gif"
+        """An episode with the last parameters, as .mp4 where that can be written, else as .gif."""
+        return self.path / f"episode{usual_suffix()}"
 
     @property
     def profile(self) -> Path:

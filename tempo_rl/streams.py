@@ -31,11 +31,11 @@ class _Kept:
         self._streams: list[_Lasting] = []
         setattr(sys, name, self.open())
 
-    def open(self) -> TextIO:
-        """A new stream on the file that the descriptor should have. It has a descriptor of its own."""
+    def open(self, place: int | None = None) -> TextIO:
+        """A new stream on the file of `place`: that which the descriptor should have, if None. It has a descriptor of its own."""
         like = self.original
         lines, is_unbuffered = (bool(getattr(like, name, False)) for name in ("line_buffering", "write_through"))
-        file = os.fdopen(os.dup(self.place), "wb", 0 if is_unbuffered else -1)
+        file = os.fdopen(os.dup(self.place if place is None else place), "wb", 0 if is_unbuffered else -1)
         stream = _Lasting(file, encoding=like.encoding, errors=like.errors, line_buffering=lines, write_through=is_unbuffered)
         self._streams.append(stream)
         return stream
@@ -88,6 +88,7 @@ def _has(stream: TextIO, number: int) -> bool:
 
 
 _KEPT: dict[str, _Kept] = {}
+_RESULTS: list[TextIO] = []  # the standard output of the command, while that of all others goes elsewhere
 
 
 @contextmanager
@@ -124,17 +125,34 @@ def aside() -> Iterator[None]:
     out, errors = _KEPT.get("stdout"), _KEPT.get("stderr")
     mend()
     if out is None or errors is None:
-        with redirect_stdout(sys.stderr):
+        with _results_on(_RESULTS[-1] if _RESULTS else sys.stdout), redirect_stdout(sys.stderr):
             yield
         return
     sys.stdout.flush()
     out.put(errors.spare)
     try:
-        with redirect_stdout(sys.stderr):
+        with _results_on(out.open(out.spare)), redirect_stdout(sys.stderr):
             yield
     finally:
         out.put(out.spare)
         mend()
+
+
+@contextmanager
+def _results_on(stream: TextIO) -> Iterator[None]:
+    _RESULTS.append(stream)
+    try:
+        yield
+    finally:
+        _RESULTS.pop()
+
+
+def result(text: str) -> None:
+    """Print a line to the standard output of the command at once, also inside of `aside`. Raises OSError if nobody reads it."""
+    mend()
+    stream = _RESULTS[-1] if _RESULTS else sys.stdout
+    stream.write(text + "\n")
+    stream.flush()
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True, fg: str | None = None) -> None:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from signal import Signals
 from typing import Any, NotRequired, TypedDict, TypeVar
 
 import numpy as np
 
 import tempo_core as tp
 from tempo_core.runs import doctor
-from tempo_core.runs.logger import CSVLogger, JSONLLogger, TensorBoardLogger
+from tempo_core.runs.logger import CSVLogger, JSONLLogger, Row
 from tempo_core.runs.stop import Stopped, StopRequest
 from tempo_rl.agents import Agent, build_agent
 from tempo_rl.agents.base import Arrays
@@ -34,10 +35,12 @@ from tempo_rl.monitor import LOWER, Callback, DivergenceError, Logger, TrainingM
 from tempo_rl.own import remember
 from tempo_rl.progress import EvaluationProgress, Progress
 from tempo_rl.recipe import Recipe
+from tempo_rl.recording import Machine, Recorder, Recorders
 from tempo_rl.references import foreign_references
 from tempo_rl.rundir import RunDirectory, rows_before
 from tempo_rl.streams import mend
-from tempo_rl.tracking import Tracker, wandb_tracker
+from tempo_rl.tracking import open_recorders
+from tempo_rl.video import watch
 
 Error = TypeVar("Error", bound=BaseException)
 
@@ -71,12 +74,15 @@ class Outcome:
     """The outcome of a training run; `result` is the content of result.json. `stopped` says why it ended early: a signal, the time.
 
     `saved_steps` are the environment steps of the newest state on disk: fewer than those of the result after a second signal.
+    `video` is the film of an episode, if one was asked for, and `video_error` says why there is none.
     """
 
     result: Result
     evaluation: Evaluation | None
     stopped: str | None = None
     saved_steps: int = 0
+    video: Path | None = None
+    video_error: RLError | None = None
 
     @property
     def interrupted(self) -> bool:
@@ -157,11 +163,15 @@ def train(
     time_limit: float | None = None,
     callbacks: Sequence[Callback] = (),
     devices: int | str = 1,
+    recorders: Sequence[Recorder] = (),
+    film: bool = False,
 ) -> Outcome:
     """Train as `recipe` says and fill `run`, or go on from the checkpoint `resume` of the same run.
 
     `cache` is the directory of compiled programs, True for the usual one, None for none; `devices` is as in `tempo_core.Config`. `time_limit` is in seconds.
-    `callbacks` are called after each iteration. With `profile`, the run is profiled: its tables are said, and its flame picture is profile.svg of the run.
+    `callbacks` are called after each iteration, and `recorders` are told of the run. With `film`, an episode of the
+    trained policy is recorded at the end, unless a signal ends the run.
+    With `profile`, the run is profiled: its tables are said, and its flame picture is profile.svg of the run.
     After SIGINT (Ctrl-C), SIGTERM or SIGHUP the running iteration is finished and saved, and the outcome says that it was stopped.
 
     Raises `RunError` if the directory cannot be used, and `TrainingError` if training fails: in the environment, because the loss or a
@@ -175,7 +185,9 @@ def train(
     request = StopRequest(say, time_limit)
     with run.locked(), request.listening():
         run.check()
-        return _Training(recipe, run, progress, say, request, cache, callbacks, devices).run(show_plan, profile, resume)
+        return _Training(recipe, run, progress, say, request, cache, callbacks, devices, recorders, film).run(
+            show_plan, profile, resume
+        )
 
 
 class _Training:
@@ -191,12 +203,15 @@ class _Training:
         cache: str | bool | None,
         callbacks: Sequence[Callback],
         devices: int | str,
+        recorders: Sequence[Recorder],
+        film: bool,
     ):
         self.recipe, self.directory, self.say, self.request, self.cache = recipe, run, say, request, cache
-        self.callbacks, self.devices, self.progress = callbacks, devices, progress
+        self.callbacks, self.devices, self.progress, self.film = callbacks, devices, progress, film
         self.compiles, self.compile_seconds = CompileCounter(), 0.0
         self.evaluation_seconds = 0.0
         self.bar = Progress(recipe.iterations * recipe.num_envs * recipe.num_steps, progress, say, self._compiling)
+        self.recorders, self.machine = Recorders(recorders), Machine()
         self.loggers: list[Logger] = []
         self.monitor = TrainingMonitor(recipe, self.loggers, self.bar.update, callbacks)
         self.environment: ProgramEnvironment | None = None
@@ -207,6 +222,12 @@ class _Training:
         self.evaluations: CSVLogger | None = None
 
     def run(self, show_plan: bool, profile: bool, resume: Checkpoint | None) -> Outcome:
+        try:
+            return self._run(show_plan, profile, resume)
+        finally:
+            self.recorders.close()
+
+    def _run(self, show_plan: bool, profile: bool, resume: Checkpoint | None) -> Outcome:
         began = time.perf_counter()
         error: BaseException | None = None
         with self.compiles, self.bar, last_words(self._write_early):
@@ -235,7 +256,7 @@ class _Training:
         with last_words(self._write_early):
             if error is not None and not (isinstance(error, KeyboardInterrupt) and stopped):
                 raise self._failure(error) from error
-            return self._outcome(stopped)
+            return self._filmed(self._outcome(stopped))
 
     def _write_early(self, error: str | None = None) -> None:
         """A result before everything is closed and the evaluation plays, either of which may not end: it says that the run is not finished."""
@@ -254,7 +275,8 @@ class _Training:
         if self.evaluator is not None:
             self.evaluator.close(self.say)
         for logger in (*self.loggers, *([] if self.evaluations is None else [self.evaluations])):
-            logger.close()
+            if logger is not self.recorders:  # they are also told of the end
+                logger.close()
 
     def _open_loggers(self, resume: Checkpoint | None) -> None:
         def rows(file: Path) -> int | None:
@@ -266,16 +288,13 @@ class _Training:
         self.loggers.append(CSVLogger(directory.metrics, rows(directory.metrics)))
         if self.recipe.jsonl:
             self.loggers.append(JSONLLogger(directory.lines, rows(directory.lines)))
-        if self.recipe.tensorboard:
-            board = TensorBoardLogger(directory.path / "tensorboard", steps)
-            self.loggers.append(Tracker(board, "TensorBoard's writer", self.say))
         if self.recipe.eval_every:
             self.evaluations = CSVLogger(directory.evaluations, rows(directory.evaluations))
             self.evaluator = Evaluator(self.recipe, self.cache)
-        if self.recipe.track:
-            config = self.recipe.model_dump(mode="json")
-            tracker = wandb_tracker(self.recipe.wandb, config, directory.path, self.say)
-            self.loggers.extend([] if tracker is None else [tracker])
+        assert self.program is not None, "it is compiled"
+        open_recorders(self.recorders, self.recipe, directory, self.program, steps, self.say)
+        if self.recorders:
+            self.loggers.append(self.recorders)
 
     def _iterate(self, agent: Agent, program: tp.Program, resume: Checkpoint | None) -> None:
         """Run the iterations, and save them."""
@@ -288,6 +307,9 @@ class _Training:
             count, began = 1 if self.callbacks else keeper.count(), time.perf_counter()
             live.advance(count=count)
             keeper.ran(count, time.perf_counter() - began)
+            is_last = live.done or monitor.iterations == self.recipe.iterations
+            if self.recorders and (row := self.machine.row(monitor.iterations - 1, monitor.env_steps, is_last)) is not None:
+                self.recorders.machine(row)
             with self.request.dispensable(), self._evaluating():
                 self._evaluate()
             self.request.by_callback = monitor.stop_requested
@@ -310,15 +332,22 @@ class _Training:
                 return
             if len(result.returns) < self.recipe.eval_episodes:
                 return
-            row = {"iteration": monitor.iterations - 1, "env_steps": monitor.env_steps, "return_mean": result.mean}
-            self.evaluations.log({**row, "return_std": result.std, "length_mean": float(result.lengths.mean())})
+            row = self._row_of(result)
+            self.evaluations.log(row)
+            self.recorders.evaluation(row)
+
+    def _row_of(self, evaluation: Evaluation) -> Row:
+        """The row of an evaluation of the newest parameters."""
+        monitor = self.monitor
+        numbers = {"return_mean": evaluation.mean, "return_std": evaluation.std, "length_mean": float(evaluation.lengths.mean())}
+        return {"iteration": monitor.iterations - 1, "env_steps": monitor.env_steps, **numbers}
 
     def _resumed(self, program: tp.Program, resume: Checkpoint) -> tp.Run[Any]:
         assert resume.program is not None, "it was looked at before"
         live = program.resume(resume.program)
         self.monitor.go_on_from(resume.iterations, resume.parameters, resume.progress.get("recent_returns", ()))
         self.keeper.go_on_from(resume)
-        self.resumed_at = resume.iterations
+        self.resumed_at, self.machine = resume.iterations, Machine(resume.env_steps)
         self.bar.go_on_from(resume.env_steps)
         self.say(f"resumed after iteration {resume.iterations} of {self.recipe.iterations} ({resume.env_steps:,} steps)")
         return live
@@ -371,6 +400,8 @@ class _Training:
                 evaluation = self._last_evaluation(monitor.latest)
             stopped = self.request.reason if evaluation is None else None
         result = _result(evaluation, self._timing())
+        if evaluation is not None:
+            self.recorders.evaluation(self._row_of(evaluation))
         if evaluation is not None and len(evaluation.returns) < self.recipe.eval_episodes:
             result["eval_episodes"] = len(evaluation.returns)
         if stopped is not None:
@@ -383,6 +414,21 @@ class _Training:
             if error is None:
                 raise
         return Outcome(result, evaluation, stopped, self.keeper.saved * self.recipe.num_envs * self.recipe.num_steps)
+
+    def _filmed(self, outcome: Outcome) -> Outcome:
+        """The outcome with the video of an episode, if one is to be recorded and no signal has ended the run or its evaluation."""
+        is_signalled = outcome.stopped in Signals.__members__ or "eval_episodes" in outcome.result
+        monitor, video = self.monitor, self.directory.video
+        if not self.film or is_signalled or monitor.latest is None:
+            return outcome
+        try:
+            watch(
+                self.recipe, monitor.latest, 1, self.recipe.seed, video, cache=self.cache,
+                hand=lambda film: self.recorders.film(film, monitor.env_steps),
+            )  # fmt: skip
+        except RLError as error:
+            return replace(outcome, video_error=error)
+        return replace(outcome, video=video)
 
     def _last_evaluation(self, parameters: Arrays) -> Evaluation | None:
         """The evaluation at the end, or the episodes of it that ended before a signal. An environment that fails in it costs no result."""
@@ -483,7 +529,7 @@ def _result(evaluation: Evaluation | None, timing: Timing) -> Result:
     }
 
 
-PACKAGES = ("tempo-dl", "jax", "jaxlib", "numpy", "gymnasium", "islpy", "flax", "wandb", "tensorboardX")
+PACKAGES = ("tempo-dl", "jax", "jaxlib", "numpy", "gymnasium", "islpy", "flax", "wandb", "tensorboardX", "imageio-ffmpeg")
 
 
 def versions() -> dict[str, str | None]:

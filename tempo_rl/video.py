@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 
 from tempo_core.files import write_whole
+from tempo_rl.encoding import encoded, require_suffix
 from tempo_rl.env import vector_environment
 from tempo_rl.env.blocked import within
 from tempo_rl.env.closing import close_quietly
@@ -17,11 +17,11 @@ from tempo_rl.env.vector import HostVectorEnvironment, VectorEnvironment
 from tempo_rl.errors import EnvError, RLError
 from tempo_rl.evaluate import Evaluation, Policy, Show, evaluation_seed, play, require_episodes
 from tempo_rl.recipe import Recipe
+from tempo_rl.recording import Film
 
 if TYPE_CHECKING:
     from tempo_rl.env.functional_env import FunctionalVectorEnvironment, SingleEnvironment
 
-SUFFIXES = (".gif", ".webp", ".png")  # animated ones, all written by Pillow
 MOST_FRAMES = 5_000
 USUAL_FPS = 30
 LEAST_SIDE = 240  # pixels: observations that are smaller pictures are magnified
@@ -42,6 +42,7 @@ class _Recording:
 
     def __init__(self, env: VectorEnvironment, camera: Camera):
         self.env, self.num_envs, self.observations, self.actions = env, env.num_envs, env.observations, env.actions
+        self.declared_space = env.declared_space
         self.camera, self.frames, self._is_over = camera, list[np.ndarray](), False
 
     def reset(self, clock: int = 0) -> np.ndarray:
@@ -70,16 +71,18 @@ def watch(
     cache: str | bool | None = None,
     deterministic: bool = True,
     show: Show = lambda ended, episodes, steps: None,
+    hand: Callable[[Film], None] = lambda film: None,
 ) -> Evaluation:
     """Play `episodes` episodes one after the other; write the first one to `video`, or show all of them in a window (`render`).
 
-    `video` ends in .gif, .webp or .png (animated), and has at most 5,000 pictures. `cache` is the directory of compiled programs, and
-    `show` is as in `play`. Raises `EnvError` for an environment that cannot be drawn, and `RLError` for another kind of file or a folder
-    that is not there, before anything is played. If playing ends early, the pictures so far are written.
+    `video` ends in .gif, .webp, .png (animated) or .mp4, and has at most 5,000 pictures. `cache` is the directory of compiled programs,
+    `show` is as in `play`, and `hand` gets the pictures after they are written. If playing ends early, the pictures so far are written.
+    Raises `EnvError` for an environment that cannot be drawn, and `RLError` for another kind of file or a folder that is not there, before
+    anything is played.
     """
     path = None if video is None else Path(video)
-    if path is not None and path.suffix.lower() not in SUFFIXES:
-        raise RLError(f"a video cannot be a {path.suffix or 'file without a suffix'}", hint=f"use one of {', '.join(SUFFIXES)}")
+    if path is not None:
+        require_suffix(path)
     if path is not None and not path.parent.is_dir():
         raise RLError(f"{path} cannot be written: there is no folder {path.parent}")
     if path is not None and render:
@@ -106,22 +109,9 @@ def watch(
         finally:
             if recording.frames:
                 write_whole(path, encoded(recording.frames, recording.camera.fps, path.suffix.lower()))
+                hand(Film(path, recording.frames, recording.camera.fps))
     finally:
         close_quietly(env, f"the environment {recipe.env.id}")
-
-
-def encoded(frames: list[np.ndarray], fps: float, suffix: str) -> bytes:
-    """The bytes of an animated picture of `frames`, uint8 (height, width, 3) each. A .gif counts in hundredths of a second."""
-    from PIL import Image
-
-    images = [Image.fromarray(frame) for frame in frames]
-    if suffix == ".gif":
-        images = [image.convert("P", palette=Image.Palette.ADAPTIVE) for image in images]
-    file = io.BytesIO()
-    first, *others = images
-    formats = {".gif": "GIF", ".webp": "WEBP", ".png": "PNG"}
-    first.save(file, formats[suffix], save_all=True, append_images=others, duration=round(1000 / fps), loop=0)
-    return file.getvalue()
 
 
 def _drawn(recipe: Recipe, mode: str) -> Recipe:

@@ -1,4 +1,4 @@
-"""Loggers of each iteration's numbers: a CSV file; JSONL, TensorBoard, and Weights & Biases if the recipe asks for them."""
+"""Loggers of each iteration's numbers: a CSV file; JSONL, and Weights & Biases if the recipe asks for them."""
 
 from __future__ import annotations
 
@@ -91,27 +91,6 @@ class JSONLLogger(LineFile):
         """Append `row`. Raises `RunError`."""
         values = {name: value if math.isfinite(value) else None for name, value in row.items()}
         self.append(json.dumps(values) + "\n")
-
-
-class TensorBoardLogger:
-    """TensorBoard's event files, over environment steps. A resumed run hides the later steps of the one before."""
-
-    def __init__(self, directory: Path, step: int = 0):
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError as error:
-            hint = "leave it out, tensorboard=false, or install it: pip install 'tempo-dl[tensorboard]'"
-            raise RunError("tensorboard=true needs the package tensorboardX", hint=hint) from error
-        self._writer = SummaryWriter(logdir=str(directory), **({"purge_step": step} if step else {}))
-
-    def log(self, row: Row) -> None:
-        step = int(row["env_steps"])
-        for name, value in row.items():
-            if name not in ("iteration", "env_steps") and math.isfinite(value):
-                self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        self._writer.close()
 
 
 MODES = ("online", "offline", "disabled", "shared", "dryrun", "run")  # of W&B

@@ -26,7 +26,7 @@ def run(*arguments: str) -> Result:
 def test_help_names_every_command() -> None:
     result = run("--help")
     assert result.exit_code == 0
-    for command in ("train", "eval", "plan", "plot", "ls", "cp", "validate", "doctor"):
+    for command in ("train", "eval", "plan", "plot", "compare", "ls", "cp", "validate", "doctor"):
         assert command in result.output
 
 

@@ -6,8 +6,6 @@ import csv
 import json
 import math
 import shlex
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tempo_core.runs.logger import JSONLLogger, TensorBoardLogger
+from tempo_core.runs.logger import JSONLLogger
 from tempo_rl.cli import app
 from tempo_rl.env.vector import HostVectorEnvironment
-from tempo_rl.errors import RecipeError, RunError
+from tempo_rl.errors import RecipeError
 from tempo_rl.evaluate import evaluate
 from tempo_rl.monitor import Iteration
 from tempo_rl.plot import curve_of, draw, mean_of, smoothed
@@ -102,29 +100,6 @@ def test_lines_of_json_are_whole(tmp_path: Path) -> None:
     ]
 
 
-def test_tensorboard_gets_the_finite_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Any] = []
-
-    class Writer:
-        def __init__(self, **options: Any):
-            calls.append(options)
-
-        def add_scalar(self, *arguments: Any) -> None:
-            calls.append(arguments)
-
-        def close(self) -> None:
-            calls.append("closed")
-
-    monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(SummaryWriter=Writer))
-    logger = TensorBoardLogger(tmp_path / "tensorboard", 64)
-    logger.log({"iteration": 2, "env_steps": 96, "loss": 0.5, "episodic_return": math.nan})
-    logger.close()
-    assert calls == [{"logdir": str(tmp_path / "tensorboard"), "purge_step": 64}, ("loss", 0.5, 96), "closed"]
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(RunError, match=r"needs the package tensorboardX\n.*pip install 'tempo-dl\[tensorboard\]'"):
-        TensorBoardLogger(tmp_path)
-
-
 def test_evaluations_while_training(tmp_path: Path) -> None:
     """Each is that of the parameters at that time; the run itself does not change."""
     recipe = make_recipe(RECIPE | {"eval_every": 2, "eval_episodes": 3, "jsonl": True})
@@ -172,7 +147,7 @@ def test_a_resumed_run_keeps_the_rows_before_it_whatever_they_are(tmp_path: Path
     assert f"note: {run.metrics} holds 0 of the 3 iterations so far" in said
 
 
-def test_the_result_as_json_is_all_that_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_all_that_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where an environment prints."""
     reset = HostVectorEnvironment.reset
 
@@ -186,7 +161,8 @@ def test_the_result_as_json_is_all_that_is_printed(tmp_path: Path, monkeypatch: 
     arguments = ["train", str(recipe), "--out", str(tmp_path / "run"), "--json", "--no-progress", "--no-cache"]
     command = CliRunner().invoke(app, arguments)
     assert command.exit_code == 0, command.output
-    assert json.loads(command.stdout)["env_steps"] == 8
+    events = [json.loads(line) for line in command.stdout.splitlines()]
+    assert [event["event"] for event in events] == ["start", "iteration", "result"] and events[-1]["env_steps"] == 8
     assert (
         "play with it" in command.stderr
         and "it begins" in command.stderr
@@ -218,3 +194,14 @@ def test_the_command_that_goes_on_has_the_settings_of_the_first(tmp_path: Path) 
     assert command[:2] == ["tempo-rl", "train"] and "hidden=[8, 8]" in command and "seed=3" in command
     again = CliRunner().invoke(app, [*command[1:], "--time-limit", "0", "--no-progress"])
     assert again.exit_code == 0 and line in again.output, again.output
+
+
+def test_a_picture_names_its_axes_and_what_differs(tmp_path: Path) -> None:
+    runs = [run_with(tmp_path / f"{gamma}{seed}", [1.0, 2.0], seed, gamma) for gamma in (0.9, 0.5) for seed in (0, 1)]
+    text = draw(runs, tmp_path / "p.svg").read_text()
+    for words in (
+        "reinforce on CartPole-v1", "environment steps (count)", "return of an episode (sum of rewards)",
+        "gamma=0.9, mean of 2 seeds", "gamma=0.5, mean of 2 seeds",
+    ):  # fmt: skip
+        assert f"<!-- {words} -->" in text
+    assert "<!-- env steps -->" in draw(runs, tmp_path / "other.svg", "env_steps").read_text()

@@ -172,7 +172,8 @@ def test_training_records_an_episode_at_its_end(tmp_path: Path) -> None:
     recipe, *overrides = str(shipped_recipes()["reinforce"]), *TINY["reinforce"], "hidden=[8]", "eval_episodes=0"
     command = CliRunner().invoke(app, ["train", recipe, *overrides, "--out", str(tmp_path / "run"), "--capture-video"])
     assert command.exit_code == 0, command.output
-    assert (tmp_path / "run/episode.gif").read_bytes().startswith(b"GIF89a")
+    video = RunDirectory(tmp_path / "run").video
+    assert video.read_bytes().startswith(b"GIF89a") if video.suffix == ".gif" else b"ftyp" in video.read_bytes()[:12]
 
 
 # -- nothing is lost --------------------------------------------------------------------------------------------------

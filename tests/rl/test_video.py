@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
+import types
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from tempo_rl.env import make_vector
 from tempo_rl.errors import EnvError, RLError
 from tempo_rl.evaluate import play
 from tempo_rl.recipe import make_recipe
+from tempo_rl.rundir import RunDirectory
 from tempo_rl.video import _Recording, camera_of, encoded, watch
 
 
@@ -76,9 +81,49 @@ def test_the_file_has_all_pictures(suffix: str) -> None:
             assert image.info["duration"] == 20
 
 
+@pytest.mark.parametrize("size", [(20, 30), (21, 31)])
+def test_an_mp4_has_all_pictures(size: tuple[int, int], tmp_path: Path) -> None:
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    frames = [np.full((*size, 3), 60 * k, np.uint8) for k in range(4)]
+    file = tmp_path / "video.mp4"
+    file.write_bytes(encoded(frames, 50, ".mp4"))
+    command = [ffmpeg.get_ffmpeg_exe(), "-i", str(file), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    height, width = (side + side % 2 for side in size)
+    pictures = np.frombuffer(done.stdout, np.uint8).reshape(4, height, width, 3)
+    np.testing.assert_allclose(pictures.mean((1, 2, 3)), [0, 60, 120, 180], atol=4)
+    assert b" 50 fps" in done.stderr and b"h264" in done.stderr
+
+
+def test_what_ffmpeg_refuses_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "ffmpeg"
+    program.write_text("#!/bin/sh\ncat > /dev/null\necho no such codec >&2\nexit 3\n")
+    program.chmod(0o755)
+    fake = types.ModuleType("imageio_ffmpeg")
+    fake.get_ffmpeg_exe = lambda: str(program)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", fake)
+    with pytest.raises(RLError, match="FFmpeg cannot write the video: no such codec"):
+        encoded([np.zeros((2, 2, 3), np.uint8)], 50, ".mp4")
+    program.unlink()
+    with pytest.raises(RLError, match=r"FFmpeg cannot write the video: .*No such file"):
+        encoded([np.zeros((2, 2, 3), np.uint8)], 50, ".mp4")
+
+
+def test_without_ffmpeg_videos_are_gifs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = make_recipe({"algorithm": "reinforce", "env": {"id": "CartPole-v1"}})
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    assert RunDirectory(tmp_path).video.name == "episode.gif"
+    with pytest.raises(RLError, match=r"an? video as .mp4 needs the package imageio-ffmpeg\n.*pip install 'tempo-dl\[mp4\]'"):
+        watch(recipe, {}, 1, 0, tmp_path / "episode.mp4")
+    module = types.ModuleType("imageio_ffmpeg")
+    module.__spec__ = ModuleSpec("imageio_ffmpeg", None)
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", module)
+    assert RunDirectory(tmp_path).video.name == "episode.mp4"
+
+
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     recipe = make_recipe({"algorithm": "reinforce", "env": {"id": "CartPole-v1"}})
-    with pytest.raises(RLError, match=r"a video cannot be a .mov\n  hint: use one of .gif, .webp, .png"):
+    with pytest.raises(RLError, match=r"a video cannot be a .mov\n  hint: use one of .gif, .webp, .png, .mp4"):
         watch(recipe, {}, 1, 0, tmp_path / "episode.mov")
     with pytest.raises(RLError, match="a window and a video at the same time are not possible"):
         watch(recipe, {}, 1, 0, tmp_path / "episode.gif", render=True)

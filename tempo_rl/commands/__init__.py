@@ -1,0 +1,1 @@
+"""The commands of `tempo-rl`, and what they share. `tempo_rl.cli` has `train` and the console script."""
