@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Self
+from typing import NamedTuple, Self
 
 import tempo_core as tp
 from tempo_rl.distributions import Categorical, Distribution, EpsilonGreedy, Gaussian, MultiCategorical
@@ -86,7 +86,12 @@ class Convolutions:
 
     @staticmethod
     def build(
-        shape: tuple[int, ...], convolutions: Sequence[Convolution], domain: Sequence[tp.Expr], fed: bool, activation: str
+        shape: tuple[int, ...],
+        convolutions: Sequence[Convolution],
+        domain: Sequence[tp.Expr],
+        fed: bool,
+        activation: str,
+        name: str = "convolution",
     ) -> Convolutions:
         """A layer of (features, kernel, stride) for each of `convolutions`. Raises `EnvError` for observations that are not images."""
         if not 2 <= len(shape) <= 4:
@@ -96,8 +101,10 @@ class Convolutions:
             )
         layers, n_in = list[tp.nn.Conv2d](), 1 if len(shape) == 2 else shape[-1] * (shape[0] if len(shape) == 4 else 1)
         for k, (n_out, kernel, stride) in enumerate(convolutions):
-            name, start = f"convolution.{k}", tp.nn.he_uniform()
-            layers.append(tp.nn.Conv2d(n_in, n_out, kernel, tuple(domain), stride, "SAME", fed=fed, name=name, initial=start))
+            start = tp.nn.he_uniform()
+            layers.append(
+                tp.nn.Conv2d(n_in, n_out, kernel, tuple(domain), stride, "SAME", fed=fed, name=f"{name}.{k}", initial=start)
+            )
             n_in = n_out
         return Convolutions(shape, tuple(layers), None, activation)
 
@@ -128,6 +135,47 @@ class Convolutions:
     def using(self, parameters: Mapping[str, tp.Tensor]) -> Convolutions:
         """The convolutions with other tensors as their parameters, by name."""
         return replace(self, layers=tuple(layer.using({n: parameters[n] for n in layer.parameters()}) for layer in self.layers))
+
+
+class Layers(NamedTuple):
+    """The parts of a model: the networks of its policy and value, and those that they share."""
+
+    policy: Network
+    value: Network | None
+    trunk: Network | None
+    encoder: Convolutions | None
+    memory: tp.nn.GRUCell | tp.nn.LSTMCell | None
+
+    @staticmethod
+    def build(
+        observations: Observations,
+        n_out: int,
+        hidden: Sequence[int],
+        domain: Sequence[tp.Expr],
+        critic: bool,
+        fed: bool,
+        shared: bool,
+        activation: str,
+        network: str,
+        convolutions: Sequence[Convolution],
+    ) -> Layers:
+        """Parts with parameters over `domain`, as `ActorCritic.build` has them; the policy gives `n_out` numbers."""
+        encoder, memory, trunk, width = None, None, None, 0
+        n_in = math.prod(observations.shape)
+        if network == "cnn":
+            encoder = Convolutions.build(observations.shape, convolutions, domain, fed, activation)
+            n_in = encoder.size
+        if network in MEMORIES:
+            *hidden, width = hidden or (64,)
+        if (shared or network != "mlp") and hidden:
+            trunk = replace(Network.build("trunk", (n_in, *hidden), math.sqrt(2.0), domain, fed, activation), is_trunk=True)
+            n_in, hidden = hidden[-1], ()
+        if network in MEMORIES:
+            memory = MEMORIES[network](n_in, width, domain=tuple(domain), fed=fed, name="memory")
+            n_in = width
+        policy = Network.build("policy", (n_in, *hidden, n_out), 0.01, domain, fed, activation)
+        value = Network.build("value", (n_in, *hidden, 1), 1.0, domain, fed, activation) if critic else None
+        return Layers(policy, value, trunk, encoder, memory)
 
 
 @dataclass(frozen=True)
@@ -167,21 +215,9 @@ class ActorCritic:
         `network` is "mlp", "cnn" (`convolutions` first), "gru" or "lstm" (a cell of the last width of `hidden` instead of the last layer).
         With `shared`, and in all networks but "mlp", the hidden layers are a trunk of policy and value.
         """
-        encoder, memory, trunk, width = None, None, None, 0
-        n_in, n_out = math.prod(observations.shape), _outputs(actions)
-        if network == "cnn":
-            encoder = Convolutions.build(observations.shape, convolutions, domain, fed, activation)
-            n_in = encoder.size
-        if network in MEMORIES:
-            *hidden, width = hidden or (64,)
-        if (shared or network != "mlp") and hidden:
-            trunk = replace(Network.build("trunk", (n_in, *hidden), math.sqrt(2.0), domain, fed, activation), is_trunk=True)
-            n_in, hidden = hidden[-1], ()
-        if network in MEMORIES:
-            memory = MEMORIES[network](n_in, width, domain=tuple(domain), fed=fed, name="memory")
-            n_in = width
-        policy = Network.build("policy", (n_in, *hidden, n_out), 0.01, domain, fed, activation)
-        value = Network.build("value", (n_in, *hidden, 1), 1.0, domain, fed, activation) if critic else None
+        n_out = _outputs(actions)
+        layers = Layers.build(observations, n_out, hidden, domain, critic, fed, shared, activation, network, convolutions)
+        policy, value, trunk, encoder, memory = layers
         if not isinstance(actions, Continuous):
             return cls(observations, actions, policy, value, trunk=trunk, encoder=encoder, memory=memory)
         if fed:
@@ -254,19 +290,23 @@ class ActorCritic:
 
     def features(self, observation: tp.Tensor) -> tp.Tensor:
         """The numbers (..., n) of `observation` (..., *observations.shape) that policy, value and memory take."""
+        return self.read(observation, self.encoder, self.trunk)
+
+    def read(self, observation: tp.Tensor, encoder: Convolutions | None, trunk: Network | None) -> tp.Tensor:
+        """The same with other layers: a critic's."""
         if self.normalizer is not None:
             observation = self.normalizer(observation.astype("float32"))
         elif self.observations.dtype == "uint8":
             observation = observation.astype("float32") * (1.0 / 255.0)
-        if self.encoder is not None:
-            features = self.encoder(observation if observation.dtype == "float32" else observation.astype("float32"))
-            return features if self.trunk is None else self.trunk(features)
+        if encoder is not None:
+            features = encoder(observation if observation.dtype == "float32" else observation.astype("float32"))
+            return features if trunk is None else trunk(features)
         rank = len(self.observations.shape)
         if rank != 1:
             batch = observation.shape[: observation.rank - rank]
             observation = observation.reshape(*batch, math.prod(self.observations.shape))
         features = observation if observation.dtype == "float32" else observation.astype("float32")
-        return features if self.trunk is None else self.trunk(features)
+        return features if trunk is None else trunk(features)
 
 
 @dataclass(frozen=True)
@@ -329,7 +369,10 @@ def build_model(
     fed: bool = False,
 ) -> ActorCritic:
     """The recipe's model: `ActorCritic`, or the subclass that its key `policy` names. Raises `EnvError` for one that does not exist."""
-    kind: type[ActorCritic] = ActionValues if isinstance(recipe, DQNRecipe) else ActorCritic
+    from tempo_rl.continuous import DeterministicPolicy, SquashedPolicy
+
+    kinds: dict[str, type[ActorCritic]] = {"dqn": ActionValues, "sac": SquashedPolicy, "td3": DeterministicPolicy}
+    kind = kinds.get(recipe.algorithm, ActorCritic)
     if recipe.policy is not None:
         kind = load_class(recipe.policy, kind)
     model = kind.build(

@@ -100,6 +100,11 @@ class Recipe(Strict):
     wandb: WandbRecipe = Field(default_factory=WandbRecipe)
 
     @property
+    def scales_actions(self) -> bool:
+        """Whether the policy's actions are numbers between -1 and 1, which are mapped to the bounds of the action space."""
+        return False
+
+    @property
     def iterations(self) -> int:
         """The number of iterations, each of acting and then learning. Steps that do not fill an iteration are left out."""
         return self.total_timesteps // (self.num_envs * self.num_steps)
@@ -196,29 +201,17 @@ class ReinforceRecipe(Recipe):
     vf_coef: NonNegative = 0.5
 
 
-class DQNRecipe(Recipe):
-    """Deep Q-learning. An iteration acts for `num_steps` steps, and then makes `gradient_steps` updates."""
+class ReplayRecipe(Recipe):
+    """What agents with a replay buffer share. An iteration acts for `num_steps` steps, and then makes `gradient_steps` updates."""
 
-    algorithm: Literal["dqn"] = "dqn"
     num_envs: Count = 8
     num_steps: Count = 8
     activation: Literal["tanh", "relu"] = "relu"
-    learning_rate: Positive = 1e-3
     anneal_lr: bool = False
-    max_grad_norm: Positive | None = 10.0
     buffer_size: Count = 10_000  # environment steps, rounded up to whole iterations, from which updates draw
     batch_size: Count = 128
     gradient_steps: Count = 8
     learning_starts: Annotated[int, Field(ge=0)] = 1_000  # environment steps before the first update; of a short run a tenth
-    target_network_frequency: Count = 500  # environment steps, rounded up to whole iterations, between two targets
-    tau: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # 1: the target network becomes a copy; less: it goes a part of the way
-    double_q: bool = True
-    huber_delta: Positive = (
-        10.0  # greater errors weigh as this one; far below the scale of returns, values are medians instead of means
-    )
-    start_e: Unit = 1.0  # the probability of a random action at first,
-    end_e: Unit = 0.05  # at the end,
-    exploration_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5  # and the part of the run in which it falls
 
     @model_validator(mode="before")
     @classmethod
@@ -229,10 +222,7 @@ class DQNRecipe(Recipe):
         return {"learning_starts": int(total) // 10, **values}
 
     @model_validator(mode="after")
-    def _check_keys(self) -> DQNRecipe:
-        for key, is_set in (("ent_coef", self.ent_coef), ("shared", self.shared)):
-            if is_set:
-                raise ValueError(f"{key} is for agents with a policy, but DQN has only values of actions: leave it out")
+    def _check_start(self) -> Self:
         if self.learning_starts > self.total_timesteps:
             raise ValueError(
                 f"learning_starts={self.learning_starts} is more than total_timesteps={self.total_timesteps}: nothing would be learned"
@@ -244,10 +234,94 @@ class DQNRecipe(Recipe):
         """The iterations from which updates draw, the present one included."""
         return -(-self.buffer_size // (self.num_envs * self.num_steps))
 
+
+class DQNRecipe(ReplayRecipe):
+    """Deep Q-learning."""
+
+    algorithm: Literal["dqn"] = "dqn"
+    learning_rate: Positive = 1e-3
+    max_grad_norm: Positive | None = 10.0
+    target_network_frequency: Count = 500  # environment steps, rounded up to whole iterations, between two targets
+    tau: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # 1: the target network becomes a copy; less: it goes a part of the way
+    double_q: bool = True
+    huber_delta: Positive = (
+        10.0  # greater errors weigh as this one; far below the scale of returns, values are medians instead of means
+    )
+    start_e: Unit = 1.0  # the probability of a random action at first,
+    end_e: Unit = 0.05  # at the end,
+    exploration_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5  # and the part of the run in which it falls
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> DQNRecipe:
+        for key, is_set in (("ent_coef", self.ent_coef), ("shared", self.shared)):
+            if is_set:
+                raise ValueError(f"{key} is for agents with a policy, but DQN has only values of actions: leave it out")
+        return self
+
     @property
     def target_iterations(self) -> int:
         """The iterations from one target network to the next."""
         return -(-self.target_network_frequency // (self.num_envs * self.num_steps))
+
+
+class ContinuousRecipe(ReplayRecipe):
+    """What SAC and TD3 share. `gradient_steps` are updates of the critics; the policy is updated once after `policy_frequency` of them."""
+
+    num_envs: Count = 4
+    num_steps: Count = 16
+    gradient_steps: Count = 64
+    hidden: list[Count] = Field(default_factory=lambda: [256, 256])
+    buffer_size: Count = 1_000_000
+    batch_size: Count = 256
+    max_grad_norm: Positive | None = None
+    q_lr: Positive = 1e-3  # of the critics
+    policy_lr: Positive = 3e-4
+    tau: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005  # how far target networks move towards the present ones
+    policy_frequency: Count = 1
+    noise_correlation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0  # of the noise of exploration from one step to the next
+
+    @property
+    def scales_actions(self) -> bool:
+        return True
+
+    @property
+    def policy_updates(self) -> int:
+        """The updates of the policy in an iteration."""
+        return self.gradient_steps // self.policy_frequency
+
+    @model_validator(mode="after")
+    def _check_continuous(self) -> Self:
+        if self.gradient_steps % self.policy_frequency:
+            raise ValueError(
+                f"policy_frequency={self.policy_frequency} does not divide gradient_steps={self.gradient_steps}: the policy is updated "
+                "after so many updates of the critics"
+            )
+        name = self.algorithm.upper()
+        for key, instead in (("learning_rate", "write q_lr and policy_lr"), ("ent_coef", "leave it out"), ("shared", "leave it out")):
+            if getattr(self, key) != Recipe.model_fields[key].default:
+                raise ValueError(f"{key} is not a key of {name}: {instead}")
+        if self.squash_actions:
+            raise ValueError(f"the actions of {name} are always between their bounds: leave squash_actions out")
+        return self
+
+
+class SACRecipe(ContinuousRecipe):
+    """Soft actor-critic."""
+
+    algorithm: Literal["sac"] = "sac"
+    alpha: NonNegative = 0.2  # the weight of the entropy,
+    autotune: bool = True  # unless it is learned, from 1 on, so that the entropy becomes -1 for each number of an action
+
+
+class TD3Recipe(ContinuousRecipe):
+    """Twin delayed deep deterministic policy gradient."""
+
+    algorithm: Literal["td3"] = "td3"
+    q_lr: Positive = 3e-4
+    policy_frequency: Count = 2
+    policy_noise: NonNegative = 0.2  # the deviation of the noise on the target's actions, of which the bounds are -1 and 1,
+    noise_clip: NonNegative = 0.5  # and its largest size
+    exploration_noise: NonNegative = 0.1  # the deviation of the noise on actions
 
 
 ALGORITHMS: dict[str, type[Recipe]] = {
@@ -255,6 +329,8 @@ ALGORITHMS: dict[str, type[Recipe]] = {
     "actor_critic": ActorCriticRecipe,
     "reinforce": ReinforceRecipe,
     "dqn": DQNRecipe,
+    "sac": SACRecipe,
+    "td3": TD3Recipe,
 }
 
 

@@ -10,6 +10,7 @@ from tempo_rl.env.registry import FUNCTIONAL, is_functional
 if TYPE_CHECKING:
     from tempo_rl.env.functional_env import SingleEnvironment
     from tempo_rl.env.program import Batch, ProgramEnvironment
+    from tempo_rl.env.spaces import Actions
     from tempo_rl.env.vector import Environment, HostVectorEnvironment, VectorEnvironment
     from tempo_rl.recipe import Recipe
 
@@ -97,17 +98,15 @@ def _on_host(recipe: Recipe, num_envs: int, seed: int) -> VectorEnvironment:
 def _single(recipe: Recipe) -> SingleEnvironment:
     """The recipe's environment in JAX."""
     from tempo_rl.env.functional_env import make_single, single_of
-    from tempo_rl.env.spaces import squashed
 
     env = recipe.env
     single = make_single(env.id, **_keywords(recipe)) if env.source is None else single_of(env.source, **_keywords(recipe))
-    single.actions = squashed(single.actions, single.name) if recipe.squash_actions else single.actions
+    single.actions = _mapped(single.actions, single.name, recipe)
     return single
 
 
 def _host(recipe: Recipe, num_envs: int, seed: int, vectorization: str) -> HostVectorEnvironment:
     """The recipe's environments on the host."""
-    from tempo_rl.env.spaces import squashed
     from tempo_rl.env.vector import make_host, vectorized, wrapped
 
     env, source = recipe.env, recipe.env.source
@@ -117,8 +116,17 @@ def _host(recipe: Recipe, num_envs: int, seed: int, vectorization: str) -> HostV
         make_one = cast("Callable[[], Environment]", source.make)
         make_wrapped = wrapped(make_one, env.wrappers)
         host = vectorized(make_wrapped, source.name, num_envs, seed, vectorization, recipe.env_timeout)
-    host.actions = squashed(host.actions, host.name) if recipe.squash_actions else host.actions
+    host.actions = _mapped(host.actions, host.name, recipe)
     return host
+
+
+def _mapped(actions: Actions, name: str, recipe: Recipe) -> Actions:
+    """The actions with the way in which those of the recipe's policy come to their bounds."""
+    from tempo_rl.env.spaces import scaled, squashed
+
+    if recipe.scales_actions:
+        return scaled(actions, name, recipe.algorithm)
+    return squashed(actions, name) if recipe.squash_actions else actions
 
 
 def _keywords(recipe: Recipe) -> Keywords:

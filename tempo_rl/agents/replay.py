@@ -1,0 +1,54 @@
+"""The replay buffer: a window of the last iterations, of which each update draws random rows. What is older is not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tempo_core as tp
+from tempo_rl.env.spaces import Observations
+from tempo_rl.env.transition import Transition
+from tempo_rl.errors import RecipeError
+from tempo_rl.recipe import ReplayRecipe
+
+Bounds = tuple[tp.Expr, tp.Expr]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Rows of tensors over (i, t, b), drawn anew at each point of a domain of updates.
+
+    Pictures (bytes) are stored once: the successor of a row is the row of its environment one step later. So the newest row of each environment
+    is not drawn yet, and a row that a time limit ended, whose successor is not stored, has no weight in a loss.
+    """
+
+    iterations: tuple[tp.Expr, tp.Expr]  # from the oldest one to after the newest
+    bounds: Bounds  # of t and b
+    rows: tp.Tensor
+    stores_once: bool
+
+    @staticmethod
+    def of(recipe: ReplayRecipe, observations: Observations, i: tp.Expr, bounds: Bounds, domain: Sequence[tp.Expr]) -> Replay:
+        """The buffer of a recipe, with `batch_size` rows at each point of `domain`. Raises `RecipeError` if it can never hold two steps."""
+        T, B = bounds
+        oldest, stores_once = tp.max(i - recipe.replay_iterations + 1, 0), observations.dtype == "uint8"
+        if stores_once and recipe.num_steps < 2:
+            raise RecipeError("pictures are stored once, so an iteration needs two steps", hint="num_steps=2")
+        size = ((i + 1 - oldest) * T - int(stores_once)) * B
+        rows = tp.minimum(tp.random.uniform((recipe.batch_size,), domain=tuple(domain)) * size, size - 1).astype("int32")
+        return Replay((oldest, i + 1), bounds, rows, stores_once)
+
+    def __call__(self, x: tp.Tensor) -> tp.Tensor:
+        """The drawn rows (batch_size, ...) of `x`, through which no gradient flows."""
+        return self._at(x, self.rows)
+
+    def following(self, obs: tp.Tensor, step: Transition[tp.Tensor]) -> tuple[tp.Tensor, tp.Tensor]:
+        """The observations after the drawn rows, and the weights (batch_size,) of the rows in a loss, whose mean is 1 or 0."""
+        if not self.stores_once:
+            return self(step.final_observation), tp.ones((self.rows.shape[0],))
+        weight = 1.0 - self(step.truncated).astype("float32")
+        return self._at(obs, self.rows + self.bounds[1]), weight / tp.maximum(weight.mean(), 1e-8)
+
+    def _at(self, x: tp.Tensor, rows: tp.Tensor) -> tp.Tensor:
+        (oldest, end), (T, B) = self.iterations, self.bounds
+        return x[oldest:end, 0:T, 0:B].reshape((end - oldest) * T * B, *x.shape).take(rows).detach()
