@@ -92,13 +92,18 @@ class ReinforceKeys(Keys, total=False):
     vf_coef: float
 
 
-class DQNKeys(Keys, total=False):
-    """The keys of `DQN`."""
+class ReplayKeys(Keys, total=False):
+    """The keys of agents with a replay buffer."""
 
     buffer_size: int
     batch_size: int
     gradient_steps: int
     learning_starts: int
+
+
+class DQNKeys(ReplayKeys, total=False):
+    """The keys of `DQN`."""
+
     target_network_frequency: int
     tau: float
     double_q: bool
@@ -106,6 +111,31 @@ class DQNKeys(Keys, total=False):
     start_e: float
     end_e: float
     exploration_fraction: float
+
+
+class ContinuousKeys(ReplayKeys, total=False):
+    """The keys that `SAC` and `TD3` share."""
+
+    q_lr: float
+    policy_lr: float
+    tau: float
+    policy_frequency: int
+    noise_correlation: float
+
+
+class SACKeys(ContinuousKeys, total=False):
+    """The keys of `SAC`."""
+
+    alpha: float
+    autotune: bool
+
+
+class TD3Keys(ContinuousKeys, total=False):
+    """The keys of `TD3`."""
+
+    policy_noise: float
+    noise_clip: float
+    exploration_noise: float
 
 
 class Algorithm:
@@ -303,10 +333,30 @@ class DQN(Algorithm):
         super().__init__(env, keys)
 
 
+class SAC(Algorithm):
+    """Soft actor-critic (Haarnoja et al., 2018b, arXiv:1812.05905), for continuous actions (Box)."""
+
+    name = "sac"
+
+    def __init__(self, env: AnyEnvironment | EnvRecipe, **keys: Unpack[SACKeys]):
+        """`env` is an id, an environment, a function that makes one, or an environment in JAX. Raises `RecipeError` and `EnvError`."""
+        super().__init__(env, keys)
+
+
+class TD3(Algorithm):
+    """Twin delayed deep deterministic policy gradient (Fujimoto et al., 2018, arXiv:1802.09477), for continuous actions (Box)."""
+
+    name = "td3"
+
+    def __init__(self, env: AnyEnvironment | EnvRecipe, **keys: Unpack[TD3Keys]):
+        """`env` is an id, an environment, a function that makes one, or an environment in JAX. Raises `RecipeError` and `EnvError`."""
+        super().__init__(env, keys)
+
+
 def load(path: str | Path, env: AnyEnvironment | None = None, trust: bool = False) -> Algorithm:
     """The agent in a file or run directory, of whichever algorithm. Raises as `Algorithm.load` does."""
     name = load_checkpoint(find_checkpoint(Path(path)), trust).recipe.algorithm
-    for kind in (PPO, A2C, REINFORCE, DQN):
+    for kind in (PPO, A2C, REINFORCE, DQN, SAC, TD3):
         if kind.name == name:
             return kind.load(path, env, trust)
     names = ", ".join(ALGORITHMS)

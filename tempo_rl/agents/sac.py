@@ -40,8 +40,7 @@ def sac(recipe: SACRecipe, monitor: Monitor) -> Agent:
 
         # The temperature: the weight of the entropy.
         log_alpha = tp.recurrence((), domain=(i, u), name="log_alpha")
-        tp.carry(log_alpha, 0.0)
-        alpha = tp.exp(log_alpha) if recipe.autotune else tp.zeros(()) * u + recipe.alpha
+        alpha = tp.exp(log_alpha).detach() if recipe.autotune else tp.constant(recipe.alpha)
 
         # The critics: both estimate the reward, and the lesser target of the next action, with its entropy.
         replayed = Replay.of(recipe, env.observations, i, (T, B), (i, u, c))
@@ -61,19 +60,20 @@ def sac(recipe: SACRecipe, monitor: Monitor) -> Agent:
         newest = {name: w[i, u, C - 1].detach() for name, w in updated_critics.items()}
         seen = state[i, u, C - 1]
         policy_action, log_prob = model.gaussian(seen).sample_with_log_prob()
-        policy_loss = (alpha.detach() * log_prob - tp.minimum(*critics.using(newest)(seen, policy_action))).mean()
+        policy_loss = (alpha * log_prob - tp.minimum(*critics.using(newest)(seen, policy_action))).mean()
         policy_loss.backward()
         policy_lr = learning_rate(recipe, recipe.policy_lr, i, I)
         updated = tp.optim.Adam(model.parameters(), lr=policy_lr, max_grad_norm=recipe.max_grad_norm).step()
         if recipe.autotune:
+            tp.carry(log_alpha, 0.0)
             target_entropy = -float(math.prod(env.actions.shape))
             alpha_loss = (-tp.exp(log_alpha) * (log_prob.detach() + target_entropy)).mean()
             alpha_loss.backward()
             updated |= tp.optim.Adam({"log_alpha": log_alpha}, lr=q_lr).step()
 
         metrics = {"loss": q_loss[i, 0:U, 0:C].mean(), "value": q1.mean()[i, 0:U, 0:C].mean()}
-        metrics |= {"policy_loss": policy_loss[i, 0:U].mean(), "entropy": -log_prob.mean()[i, 0:U].mean(), "alpha": alpha[i, U - 1]}
-        metrics |= episode_metrics(step, rollout)
+        metrics |= {"policy_loss": policy_loss[i, 0:U].mean(), "entropy": -log_prob.mean()[i, 0:U].mean()}
+        metrics |= {"alpha": alpha[i, U - 1] if recipe.autotune else alpha} | episode_metrics(step, rollout)
         at_end = {name: w[i, U - 1] for name, w in updated.items()} | {n: w[i, U - 1] for n, w in newest.items()}
         report(monitor, metrics, at_end | followed(model, obs, rollout))
     bounds = {I: recipe.iterations, T: recipe.num_steps, B: recipe.num_envs, U: recipe.policy_updates, C: recipe.policy_frequency}

@@ -20,6 +20,7 @@ from tempo_rl.env.transition import Transition
 from tempo_rl.recipe import ALGORITHMS, ActorCriticRecipe, DQNRecipe, PPORecipe, Recipe, ReinforceRecipe, load_recipe, make_recipe
 from tempo_rl.rundir import create_run
 from tempo_rl.train import train as run_training
+from tests.rl.continuous_losses import CONTINUOUS
 from tests.rl.scripted import ID
 
 Arrays = Mapping[str, Any]
@@ -105,7 +106,8 @@ def value(w: Arrays, obs: Any) -> Any:
 
 
 class Adam:
-    def __init__(self, like: Arrays):
+    def __init__(self, like: Arrays, eps: float = 1e-5):
+        self.eps = eps
         self.m = {k: np.zeros_like(v) for k, v in like.items()}
         self.v = {k: np.zeros_like(v) for k, v in like.items()}
         self.count = 0
@@ -120,7 +122,7 @@ class Adam:
             self.m[k] = 0.9 * self.m[k] + 0.1 * grad
             self.v[k] = 0.999 * self.v[k] + 0.001 * grad**2
             first, second = self.m[k] / (1 - 0.9**self.count), self.v[k] / (1 - 0.999**self.count)
-            new[k] = np.asarray(w[k] - lr * first / (np.sqrt(second) + 1e-5), np.float32)
+            new[k] = np.asarray(w[k] - lr * first / (np.sqrt(second) + self.eps), np.float32)
         return new
 
 
@@ -213,7 +215,7 @@ LOSSES: dict[str, Callable[..., Callable[[Arrays], Any]]] = {
 
 
 def test_every_algorithm_has_an_agent_and_its_losses_here() -> None:
-    assert set(AGENTS) == set(ALGORITHMS) == set(LOSSES)
+    assert set(AGENTS) == set(ALGORITHMS) == set(LOSSES) | set(CONTINUOUS)
     assert {name: recipe.model_fields["algorithm"].default for name, recipe in ALGORITHMS.items()} == {n: n for n in AGENTS}
 
 
