@@ -38,7 +38,9 @@ class SquashedPolicy(ActorCritic):
     ) -> Self:
         """A policy with parameters over `domain`, as `ActorCritic.build`, without a value. Raises `EnvError` unless actions are numbers (Box)."""
         if not isinstance(actions, Continuous):
-            raise EnvError("this agent needs continuous actions (Box)", hint="train another agent: algorithm=ppo, or algorithm=dqn")
+            raise EnvError(
+                "this agent needs continuous actions (Box)", hint="train another agent: algorithm=ppo, or algorithm=dqn"
+            )
         n_out = cls.outputs_per_action * math.prod(actions.shape)
         layers = Layers.build(observations, n_out, hidden, domain, False, fed, False, activation, network, convolutions)
         return cls(observations, actions, layers.policy, None, trunk=layers.trunk, encoder=layers.encoder)
@@ -118,6 +120,4 @@ class TwinCritics:
     def using(self, parameters: Mapping[str, tp.Tensor]) -> TwinCritics:
         """The critics with other tensors as their parameters, by name: target networks."""
         first, second = (network.using(parameters) for network in self.networks)
-        return replace(
-            self, networks=(first, second), encoder=None if self.encoder is None else self.encoder.using(parameters)
-        )
+        return replace(self, networks=(first, second), encoder=None if self.encoder is None else self.encoder.using(parameters))

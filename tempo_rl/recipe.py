@@ -297,7 +297,11 @@ class ContinuousRecipe(ReplayRecipe):
                 "after so many updates of the critics"
             )
         name = self.algorithm.upper()
-        for key, instead in (("learning_rate", "write q_lr and policy_lr"), ("ent_coef", "leave it out"), ("shared", "leave it out")):
+        for key, instead in (
+            ("learning_rate", "write q_lr and policy_lr"),
+            ("ent_coef", "leave it out"),
+            ("shared", "leave it out"),
+        ):
             if getattr(self, key) != Recipe.model_fields[key].default:
                 raise ValueError(f"{key} is not a key of {name}: {instead}")
         if self.squash_actions:

@@ -21,7 +21,9 @@ def noise_of(recipe: ContinuousRecipe, shape: tuple[int, ...], point: Point) -> 
     if not rho:
         return fresh
     noise = tp.recurrence(shape, domain=point, name="noise")
-    tp.carry(noise, tp.random.normal(shape, domain=(point[2],)), rho * noise + math.sqrt(1.0 - rho * rho) * fresh, kept=(point[2],))
+    tp.carry(
+        noise, tp.random.normal(shape, domain=(point[2],)), rho * noise + math.sqrt(1.0 - rho * rho) * fresh, kept=(point[2],)
+    )
     return noise
 
 
@@ -47,7 +49,9 @@ def targets_of(parameters: Mapping[str, tp.Tensor], domain: tuple[tp.Expr, ...])
     return {name: tp.recurrence(w.shape, w.dtype, domain=domain, name=f"target.{name}") for name, w in parameters.items()}
 
 
-def follow(targets: Mapping[str, tp.Recurrence], parameters: Mapping[str, tp.Tensor], updated: Mapping[str, tp.Tensor], tau: float) -> None:
+def follow(
+    targets: Mapping[str, tp.Recurrence], parameters: Mapping[str, tp.Tensor], updated: Mapping[str, tp.Tensor], tau: float
+) -> None:
     """Target networks begin as `parameters`, and move by the share `tau` of the way towards `updated` (Lillicrap et al., 2016)."""
     for name, target in targets.items():
         first = parameters[name][(0,) * len(parameters[name].domain.steps)]

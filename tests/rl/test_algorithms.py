@@ -36,8 +36,14 @@ ENDS = [("terminated", 3)]
 
 @pytest.mark.parametrize(
     ("recipe", "keys"),
-    [(PPORecipe, PPOKeys), (ActorCriticRecipe, A2CKeys), (ReinforceRecipe, ReinforceKeys), (DQNRecipe, DQNKeys),
-     (SACRecipe, SACKeys), (TD3Recipe, TD3Keys)],
+    [
+        (PPORecipe, PPOKeys),
+        (ActorCriticRecipe, A2CKeys),
+        (ReinforceRecipe, ReinforceKeys),
+        (DQNRecipe, DQNKeys),
+        (SACRecipe, SACKeys),
+        (TD3Recipe, TD3Keys),
+    ],
     ids=lambda c: c.__name__,
 )
 def test_the_typed_keys_are_those_of_the_recipe(recipe: type[Recipe], keys: type) -> None:

@@ -12,10 +12,12 @@ import pytest
 import tempo_core as tp
 from tempo_rl import SAC, TD3
 from tempo_rl.agents import build_agent
+from tempo_rl.agents.replay import Replay
 from tempo_rl.distributions import Deterministic, SquashedGaussian
-from tempo_rl.env.spaces import Continuous
+from tempo_rl.env.spaces import Continuous, Observations
+from tempo_rl.env.transition import Transition
 from tempo_rl.errors import EnvError, RecipeError
-from tempo_rl.recipe import SACRecipe, TD3Recipe, make_recipe
+from tempo_rl.recipe import DQNRecipe, SACRecipe, TD3Recipe, make_recipe
 from tests.rl.continuous_losses import CONTINUOUS
 from tests.rl.scripted import ID
 from tests.rl.test_agents import Adam, Arrays, Recorder
@@ -139,10 +141,14 @@ def test_the_density_of_a_squashed_gaussian() -> None:
     drawn, density, recovered, on_grid, ends, at_ends, mode, entropy = ctx.run({N: 4000}, outputs, {"grid": places})
     np.testing.assert_allclose(density, recovered, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(np.trapezoid(np.exp(on_grid), places[:, 0]), 1.0, atol=0.01)
-    np.testing.assert_allclose([(drawn < x).mean() for x in (-0.5, 0.5)], [0.103, 0.579], atol=0.03)  # Φ((arctanh x - 0.4) / e^-0.3)
+    np.testing.assert_allclose(
+        [(drawn < x).mean() for x in (-0.5, 0.5)], [0.103, 0.579], atol=0.03
+    )  # Φ((arctanh x - 0.4) / e^-0.3)
     np.testing.assert_allclose(ends, [1.0, -1.0])
     x = np.array([40.0 + 0.5 * np.exp(-5), -40 - 3 * np.exp(2)])
-    expected = (-0.5 * np.array([0.5, 3.0]) ** 2 - np.array([-5, 2]) - 0.5 * np.log(2 * np.pi) - (2 * np.log(2) - 2 * np.abs(x))).sum()
+    expected = (
+        -0.5 * np.array([0.5, 3.0]) ** 2 - np.array([-5, 2]) - 0.5 * np.log(2 * np.pi) - (2 * np.log(2) - 2 * np.abs(x))
+    ).sum()
     np.testing.assert_allclose(at_ends, expected, rtol=1e-5)
     np.testing.assert_allclose(mode, np.tanh([0.4]), rtol=1e-6)
     np.testing.assert_allclose(np.mean(entropy), -np.mean(density), atol=0.05)
@@ -209,3 +215,58 @@ def test_an_agent_predicts_actions_of_the_environment(kind: Callable[..., Any], 
     assert greedy.shape == (64, 1) and np.abs(drawn).max() <= 2.0
     assert (greedy == greedy[0]).all() and (drawn == drawn[0]).all() == (kind is TD3)
     assert (kind.load(agent.save(tmp_path / "policy.safetensors")).predict(np.ones(3)) == greedy[0]).all()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_pictures_are_stored_once(dtype: str) -> None:
+    """The observation is its own number in time (times two environments, plus the environment); the final one of an episode is 200."""
+    recipe = make_recipe(
+        {"algorithm": "dqn", "num_envs": 2, "num_steps": 4, "buffer_size": 16, "batch_size": 64, "total_timesteps": 40}
+    )
+    assert isinstance(recipe, DQNRecipe)
+    ctx = tp.Context("i", "t", "b")
+    with ctx as ((i, I), (t, T), (b, B)):
+        obs = tp.input("obs", (1,), dtype, domain=(i, t, b))
+        truncated = tp.input("truncated", (), "bool", domain=(i, t, b))
+        final = tp.where(truncated, 200.0, obs.astype("float32") + 2.0).astype(dtype)
+        unused = tp.zeros(())
+        step = Transition(final, unused, truncated, truncated, final, unused, unused)
+        replayed = Replay.of(recipe, Observations((1,), dtype), i, (T, B), (i,))
+        following, weight = replayed.following(obs, step)
+        ends = replayed(truncated)
+        outputs = [replayed(obs), following, weight + tp.zeros(()) * i, ends]
+    numbers = np.arange(40).reshape(5, 4, 2)
+    inputs = {"obs": numbers[..., None].astype(dtype), "truncated": numbers % 6 == 5}
+    now, after, weights, ended = ctx.run({I: 5, T: 4, B: 2}, outputs, inputs)
+    assert now.dtype == after.dtype == dtype
+    now, after, expected = now[..., 0].astype(int), after[..., 0].astype(int), now[..., 0].astype(int) + 2
+    if dtype == "uint8":
+        np.testing.assert_array_equal(after, expected)
+        assert ((weights == 0) == ended).all() and ended.any()
+        np.testing.assert_allclose(weights.mean(-1), 1.0, rtol=1e-6)
+    else:
+        np.testing.assert_array_equal(after, np.where(ended, 200, expected))
+        assert (weights == 1).all()
+    for k in range(5):
+        oldest, end = 8 * max(0, k - 1), 8 * (k + 1) - (2 if dtype == "uint8" else 0)
+        assert set(now[k]) <= set(range(oldest, end)) and len(set(now[k])) > (end - oldest) * 0.7
+    with pytest.raises(RecipeError, match=r"pictures are stored once.*\n.*num_steps=2"), tp.Context("i") as ((i, I),):
+        Replay.of(recipe.model_copy(update={"num_steps": 1}), Observations((1,), "uint8"), i, (I, I), (i,))
+
+
+def test_final_pictures_are_not_kept() -> None:
+    """A buffer of 400 more steps needs 400 more pictures of bytes, and small numbers."""
+
+    def bytes_of(buffer_size: int) -> int:
+        keys = {
+            "network": "cnn",
+            "total_timesteps": 8000,
+            "buffer_size": buffer_size,
+            "num_envs": 2,
+            "num_steps": 4,
+            "hidden": [8],
+        }
+        recipe = make_recipe({"algorithm": "dqn", "env": {"id": "jax/Catch-v0"}, **keys})
+        return sum(tensor.bytes for tensor in build_agent(recipe, Recorder()).compile().plan().tensors)
+
+    assert 400 * 144 < bytes_of(800) - bytes_of(400) < 400 * (144 + 20)
