@@ -108,6 +108,9 @@ class DQNKeys(ReplayKeys, total=False):
     tau: float
     double_q: bool
     huber_delta: float
+    prioritized: bool
+    priority_exponent: float
+    importance_exponent: float
     start_e: float
     end_e: float
     exploration_fraction: float

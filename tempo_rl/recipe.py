@@ -247,6 +247,9 @@ class DQNRecipe(ReplayRecipe):
     huber_delta: Positive = (
         10.0  # greater errors weigh as this one; far below the scale of returns, values are medians instead of means
     )
+    prioritized: bool = False  # rows by the size of their last error, instead of all as likely
+    priority_exponent: NonNegative = 0.6  # 0: all as likely
+    importance_exponent: Unit = 0.4  # of the correction in the loss; it rises to 1 over the run
     start_e: Unit = 1.0  # the probability of a random action at first,
     end_e: Unit = 0.05  # at the end,
     exploration_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5  # and the part of the run in which it falls

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import tempo_core as tp
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
+from tempo_rl.agents.priorities import Priorities
 from tempo_rl.agents.replay import Replay
 from tempo_rl.env import make_environment
 from tempo_rl.models import ActionValues, build_model
@@ -36,7 +37,8 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
         learned = learned_from(recipe, step, (i, t, b), (b,), rollout)
 
         # The replay buffer: rows of the last iterations, drawn anew for each update.
-        replayed = Replay.of(recipe, env.observations, i, (T, B), (i, u))
+        priorities = Priorities(recipe, (i, u), I) if recipe.prioritized else None
+        replayed = Replay.of(recipe, env.observations, i, (T, B), (i, u), priorities)
 
         # Learning: a truncated episode bootstraps from its final observation, a terminated one does not.
         target = {
@@ -48,7 +50,11 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
         best = tp.take_along_last(following_values, chooser.argmax(-1))
         aim = replayed(learned.reward) + recipe.gamma * tp.where(replayed(step.terminated), 0.0, best)
         value = tp.take_along_last(model.values(replayed(obs)), replayed(action))
-        loss = (weight * huber(value - aim.detach(), recipe.huber_delta)).mean()
+        error = value - aim.detach()
+        if priorities is not None:
+            weight = weight * priorities.weights
+            priorities.follow(error.detach())
+        loss = (weight * huber(error, recipe.huber_delta)).mean()
         loss.backward()
         rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
         learning_rate = tp.where((i + 1) * (recipe.num_envs * recipe.num_steps) > recipe.learning_starts, rate, 0.0)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tempo_core as tp
+from tempo_rl.agents.priorities import Priorities
 from tempo_rl.env.spaces import Observations
 from tempo_rl.env.transition import Transition
 from tempo_rl.errors import RecipeError
@@ -28,14 +29,27 @@ class Replay:
     stores_once: bool
 
     @staticmethod
-    def of(recipe: ReplayRecipe, observations: Observations, i: tp.Expr, bounds: Bounds, domain: Sequence[tp.Expr]) -> Replay:
-        """The buffer of a recipe, with `batch_size` rows at each point of `domain`. Raises `RecipeError` if it can never hold two steps."""
+    def of(
+        recipe: ReplayRecipe,
+        observations: Observations,
+        i: tp.Expr,
+        bounds: Bounds,
+        domain: Sequence[tp.Expr],
+        priorities: Priorities | None = None,
+    ) -> Replay:
+        """The buffer of a recipe, with `batch_size` rows at each point of `domain`: all as likely, or as `priorities` draw them.
+
+        Raises `RecipeError` if it can never hold two steps.
+        """
         T, B = bounds
         oldest, stores_once = tp.max(i - recipe.replay_iterations + 1, 0), observations.dtype == "uint8"
         if stores_once and recipe.num_steps < 2:
             raise RecipeError("pictures are stored once, so an iteration needs two steps", hint="num_steps=2")
         size = ((i + 1 - oldest) * T - int(stores_once)) * B
-        rows = tp.minimum(tp.random.uniform((recipe.batch_size,), domain=tuple(domain)) * size, size - 1).astype("int32")
+        if priorities is not None:
+            rows = priorities.draw(oldest, size)
+        else:
+            rows = tp.minimum(tp.random.uniform((recipe.batch_size,), domain=tuple(domain)) * size, size - 1).astype("int32")
         return Replay((oldest, i + 1), bounds, rows, stores_once)
 
     def __call__(self, x: tp.Tensor) -> tp.Tensor:

@@ -536,3 +536,59 @@ def test_the_recipe_learns(name: str, least: float, seed: int, tmp_path: Path) -
     """The greedy return, of which 500 is the greatest on CartPole, and 5 with the pictures."""
     outcome = run_training(load_recipe(name, [f"seed={seed}"]), create_run(tmp_path / "run"))
     assert outcome.evaluation is not None and outcome.evaluation.mean >= least
+
+
+@pytest.mark.usefixtures("plain_jax")
+@pytest.mark.parametrize("exponents", [(0.7, 0.5), pytest.param((0.0, 1.0), marks=pytest.mark.slow)])
+def test_prioritized_rows_are_those_of_a_replay_in_numpy(exponents: tuple[float, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four iterations of 14 steps, a buffer of 28 in a ring, three updates of 8 rows an iteration; numbers at random are those of a list."""
+    uniform, draws = tp.random.uniform, np.random.default_rng(0).random((4, 3, 8)).astype("float32")
+
+    def listed(shape: Any = (), low: float = 0.0, high: float = 1.0, domain: Any = ()) -> tp.Tensor:
+        if shape != (8,):
+            return uniform(shape, low, high, domain)
+        i, u = domain
+        return tp.constant(draws).index(0, i).index(0, u)
+
+    monkeypatch.setattr(tp.random, "uniform", listed)
+    alpha, beta = exponents
+    keys = {"algorithm": "dqn", "total_timesteps": 56, "buffer_size": 28, "batch_size": 8, "gradient_steps": 3, "learning_starts": 0}
+    keys |= {"target_network_frequency": 14, "activation": "tanh", "huber_delta": 5.0, "learning_rate": 0.05, "anneal_lr": False}
+    keys |= {"prioritized": True, "priority_exponent": alpha, "importance_exponent": beta, "double_q": False}
+    recipe = make_recipe({k: v for k, v in SMALL.items() if k != "ent_coef"} | keys)
+    assert isinstance(recipe, DQNRecipe)
+    recorder, w = train(recipe)
+    adam, target = Adam(w), w
+    priority, largest = dict[int, float](), 1.0
+    for iteration in range(4):
+        parts = [recorder.rollout(recipe, k) for k in range(max(0, iteration - 1), iteration + 1)]
+        d = {name: np.concatenate([np.concatenate(part[name]) for part in parts]) for name in parts[0]}
+        first = 14 * max(0, iteration - 1)
+        priority |= dict.fromkeys(range(14 * iteration, 14 * (iteration + 1)), largest)
+        losses = []
+        for update in range(3):
+            masses = np.array([priority[first + k] ** alpha for k in range(len(d["obs"]))])
+            p = masses / masses.sum()
+            ring = np.argsort((first + np.arange(len(p))) % 28)
+            rows = ring[np.searchsorted(np.cumsum(p[ring]), (np.arange(8) + draws[iteration, update]) / 8, "right")]
+            weight = (len(p) * p[rows]) ** -(beta + (1 - beta) * iteration / 4)
+            weight, r = weight / weight.max(), {name: part[rows] for name, part in d.items()}
+            following = np.asarray(network(target, "policy", r["final_observation"])).max(-1)
+            aim = r["reward"] + recipe.gamma * (1.0 - r["terminated"]) * following
+
+            def errors(w: Arrays, r: Any = r, aim: Any = aim) -> Any:
+                return jnp.take_along_axis(network(w, "policy", r["obs"]), r["action"][..., None], -1)[..., 0] - aim
+
+            def loss(w: Arrays, weight: Any = weight, errors: Any = errors) -> Any:
+                size = jnp.abs(errors(w))
+                return (weight * jnp.where(size <= 5, 0.5 * size**2, 5 * size - 12.5)).mean()
+
+            losses.append(float(loss(w)))
+            sizes = np.abs(np.asarray(errors(w))) + 1e-6
+            priority |= {first + int(row): float(size) for row, size in zip(rows, sizes, strict=True)}
+            largest = max(largest, float(sizes.max()))
+            w = adam.step(w, jax.grad(loss)(w), 0.05, 0.3)
+        np.testing.assert_allclose(recorder.rows[iteration]["loss"], np.mean(losses), rtol=1e-4)
+        for name, expected in w.items():
+            np.testing.assert_allclose(recorder.parameters[iteration][name], expected, rtol=1e-3, atol=2e-5, err_msg=name)
+        target = w = dict(recorder.parameters[iteration])
