@@ -81,6 +81,8 @@ class PPOKeys(Keys, total=False):
 class A2CKeys(Keys, total=False):
     """The keys of `A2C`."""
 
+    n_step: int | None
+    gae_lambda: float
     vf_coef: float
 
 
@@ -108,6 +110,7 @@ class DQNKeys(ReplayKeys, total=False):
     tau: float
     double_q: bool
     huber_delta: float
+    n_step: int
     prioritized: bool
     priority_exponent: float
     importance_exponent: float
@@ -307,7 +310,7 @@ class PPO(Algorithm):
 
 
 class A2C(Algorithm):
-    """N-step advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783), synchronous; n is `num_steps`."""
+    """N-step advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783), synchronous; n is `n_step`, or the rest of the rollout."""
 
     name = "actor_critic"
 

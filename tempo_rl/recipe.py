@@ -186,10 +186,20 @@ class PPORecipe(Recipe):
 
 
 class ActorCriticRecipe(Recipe):
-    """N-step advantage actor-critic; n is `num_steps`."""
+    """N-step advantage actor-critic."""
 
     algorithm: Literal["actor_critic"] = "actor_critic"
+    n_step: Count | None = None  # the rewards in a return; None: all to the end of the rollout
+    gae_lambda: Unit = 1.0  # less than 1: returns are a mean over all n (lambda-returns)
     vf_coef: NonNegative = 0.5
+
+    @model_validator(mode="after")
+    def _check_returns(self) -> ActorCriticRecipe:
+        if self.n_step is not None and self.gae_lambda < 1.0:
+            raise ValueError(
+                f"n_step={self.n_step} and gae_lambda={self.gae_lambda} are two kinds of returns: leave one of them out"
+            )
+        return self
 
 
 class ReinforceRecipe(Recipe):
@@ -247,6 +257,7 @@ class DQNRecipe(ReplayRecipe):
     huber_delta: Positive = (
         10.0  # greater errors weigh as this one; far below the scale of returns, values are medians instead of means
     )
+    n_step: Count = 1  # the rewards in a return, fewer at the end of an episode or of an iteration
     prioritized: bool = False  # rows by the size of their last error, instead of all as likely
     priority_exponent: NonNegative = 0.6  # 0: all as likely
     importance_exponent: Unit = 0.4  # of the correction in the loss; it rises to 1 over the run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempo_core as tp
-from tempo_rl.agents.advantage import bootstrapped_return
+from tempo_rl.agents.advantage import bootstrapped_return, generalized_advantage, n_step_return
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
 from tempo_rl.env import make_environment
 from tempo_rl.models import build_model
@@ -26,7 +26,14 @@ def actor_critic(recipe: ActorCriticRecipe, monitor: Monitor) -> Agent:
 
         rollout = (slice(0, B), i, slice(0, T))
         learned = learned_from(recipe, step, (b, i, t), (b,), rollout)
-        target = bootstrapped_return(learned, model.value(step.final_observation).detach(), recipe.gamma, (b, i, t))
+        next_value = model.value(step.final_observation).detach()
+        if recipe.n_step is not None:
+            target = n_step_return(learned, next_value, recipe.gamma, recipe.n_step, (b, i, t))
+        elif recipe.gae_lambda < 1.0:
+            estimate = value.detach()
+            target = generalized_advantage(learned, estimate, next_value, recipe.gamma, recipe.gae_lambda, (b, i, t)) + estimate
+        else:
+            target = bootstrapped_return(learned, next_value, recipe.gamma, (b, i, t))
         advantage = target.detach() - value
         policy_loss = -policy.log_prob(action) * advantage.detach()
         per_step = {"policy_loss": policy_loss, "value_loss": 0.5 * advantage**2, "entropy": policy.entropy()}

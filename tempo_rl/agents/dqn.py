@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import tempo_core as tp
+from tempo_rl.agents.advantage import NStepWindow
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
 from tempo_rl.agents.priorities import Priorities
 from tempo_rl.agents.replay import Replay
@@ -44,11 +45,16 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
         target = {
             name: tp.recurrence(w.shape, w.dtype, domain=(i,), name=f"target.{name}") for name, w in model.parameters().items()
         }
-        following, weight = replayed.following(obs, step)
+        ahead, reward, discount = None, replayed(learned.reward), tp.constant(recipe.gamma)
+        if recipe.n_step > 1:
+            window = NStepWindow.of(learned, recipe.n_step, (i, t, b), t)
+            ahead, reward = window.count - 1, replayed(window.discounted(learned.reward, recipe.gamma))
+            discount = recipe.gamma ** replayed(window.count).astype("float32")
+        following, weight = replayed.following(obs, step, ahead)
         following_values = model.using(target).values(following)
         chooser = model.values(following) if recipe.double_q else following_values
         best = tp.take_along_last(following_values, chooser.argmax(-1))
-        aim = replayed(learned.reward) + recipe.gamma * tp.where(replayed(step.terminated), 0.0, best)
+        aim = reward + discount * tp.where(replayed(step.terminated, ahead), 0.0, best)
         value = tp.take_along_last(model.values(replayed(obs)), replayed(action))
         error = value - aim.detach()
         if priorities is not None:

@@ -52,16 +52,27 @@ class Replay:
             rows = tp.minimum(tp.random.uniform((recipe.batch_size,), domain=tuple(domain)) * size, size - 1).astype("int32")
         return Replay((oldest, i + 1), bounds, rows, stores_once)
 
-    def __call__(self, x: tp.Tensor) -> tp.Tensor:
-        """The drawn rows (batch_size, ...) of `x`, through which no gradient flows."""
-        return self._at(x, self.rows)
+    def __call__(self, x: tp.Tensor, ahead: tp.Tensor | None = None) -> tp.Tensor:
+        """The drawn rows (batch_size, ...) of `x`, or those `ahead` steps after them, through which no gradient flows."""
+        return self._at(x, self._ahead(ahead))
 
-    def following(self, obs: tp.Tensor, step: Transition[tp.Tensor]) -> tuple[tp.Tensor, tp.Tensor]:
-        """The observations after the drawn rows, and the weights (batch_size,) of the rows in a loss, whose mean is 1 or 0."""
+    def following(
+        self, obs: tp.Tensor, step: Transition[tp.Tensor], ahead: tp.Tensor | None = None
+    ) -> tuple[tp.Tensor, tp.Tensor]:
+        """The observations after the drawn rows, and the weights (batch_size,) of the rows in a loss, whose mean is 1 or 0.
+
+        With `ahead`, int32 over (i, t, b), those so many steps after the rows.
+        """
         if not self.stores_once:
-            return self(step.final_observation), tp.ones((self.rows.shape[0],))
-        weight = 1.0 - self(step.truncated).astype("float32")
-        return self._at(obs, self.rows + self.bounds[1]), weight / tp.maximum(weight.mean(), 1e-8)
+            return self(step.final_observation, ahead), tp.ones((self.rows.shape[0],))
+        (oldest, end), (T, B) = self.iterations, self.bounds
+        last = self._ahead(ahead)
+        is_stored = ~self(step.truncated, ahead) & (last < ((end - oldest) * T - 1) * B)
+        weight = is_stored.astype("float32")
+        return self._at(obs, last + B), weight / tp.maximum(weight.mean(), 1e-8)
+
+    def _ahead(self, ahead: tp.Tensor | None) -> tp.Tensor:
+        return self.rows if ahead is None else self.rows + self._at(ahead, self.rows) * self.bounds[1]
 
     def _at(self, x: tp.Tensor, rows: tp.Tensor) -> tp.Tensor:
         (oldest, end), (T, B) = self.iterations, self.bounds

@@ -13,7 +13,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_rl.agents import AGENTS, build_agent
-from tempo_rl.agents.advantage import bootstrapped_return, generalized_advantage
+from tempo_rl.agents.advantage import bootstrapped_return, generalized_advantage, n_step_return
 from tempo_rl.distributions import EpsilonGreedy
 from tempo_rl.env.functional_env import FunctionalEnv
 from tempo_rl.env.transition import Transition
@@ -526,6 +526,87 @@ def test_advantages_and_returns_by_hand(case: str) -> None:
     np.testing.assert_allclose(result, target)
 
 
+def n_step_in_numpy(d: Arrays, values: np.ndarray, n: int, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+    """N-step returns (T, B) with the values after them, and how many rewards they have, by a loop over the steps of each."""
+    returns, counts = np.zeros(values.shape), np.zeros(values.shape, int)
+    for t, b in np.ndindex(values.shape):
+        for k in range(t, min(t + n, len(values))):
+            returns[t, b] += gamma ** (k - t) * d["reward"][k, b]
+            counts[t, b] += 1
+            if d["terminated"][k, b] or d["truncated"][k, b]:
+                break
+        last = t + counts[t, b] - 1
+        returns[t, b] += gamma ** counts[t, b] * (0.0 if d["terminated"][last, b] else values[last, b])
+    return returns, counts
+
+
+@pytest.mark.parametrize("n", [1, 3, pytest.param(9, marks=pytest.mark.slow)])
+def test_n_step_returns_are_those_of_a_loop(n: int) -> None:
+    random = np.random.default_rng(n)
+    d = {"reward": random.normal(size=(7, 1)), "terminated": np.zeros((7, 1), bool), "truncated": np.zeros((7, 1), bool)}
+    d["terminated"][1], d["truncated"][4] = True, True
+    following = random.normal(size=(7, 1))
+    values = {name: array[:, 0].tolist() for name, array in d.items()} | {
+        "value": [0] * 7,
+        "next_value": following[:, 0].tolist(),
+    }
+    result = feed(values, lambda step, v, x, point: n_step_return(step, x, 0.5, n, point) + 0.0 * v)
+    np.testing.assert_allclose(result, n_step_in_numpy(d, following, n, 0.5)[0][:, 0], rtol=1e-5)
+
+
+def test_returns_of_one_step_and_of_the_whole_rollout_are_special_cases() -> None:
+    for case in CASES.values():
+        reward, terminated, truncated, _, target = case
+        values: Any = {"reward": reward, "terminated": terminated, "truncated": truncated}
+        values |= {"value": [2] * len(reward), "next_value": [2] * len(reward)}
+        result = feed(values, lambda step, v, n, point: n_step_return(step, n, 0.5, 5, point) + 0.0 * v)
+        np.testing.assert_allclose(result, target)
+        result = feed(values, lambda step, v, n, point: generalized_advantage(step, v, n, 0.5, 1.0, point) + v)
+        np.testing.assert_allclose(result, target)
+
+
+@pytest.mark.usefixtures("plain_jax")
+@pytest.mark.parametrize("keys", [{"n_step": 3}, pytest.param({"gae_lambda": 0.6}, marks=pytest.mark.slow)], ids=str)
+def test_actor_critic_learns_from_n_steps_and_from_lambda_returns(keys: dict[str, Any]) -> None:
+    recipe = make_recipe(SMALL | {"algorithm": "actor_critic", "anneal_lr": False, "total_timesteps": 14} | keys)
+    assert isinstance(recipe, ActorCriticRecipe)
+    recorder, w = train(recipe)
+    d = recorder.rollout(recipe, 0)
+    v, following = np.asarray(value(w, d["obs"])), np.asarray(value(w, d["final_observation"]))
+    if recipe.n_step is not None:
+        target = n_step_in_numpy(d, following, recipe.n_step, recipe.gamma)[0]
+    else:
+        target = numpy_gae(d, v, following, recipe.gamma, recipe.gae_lambda) + v
+
+    def loss(w: Arrays) -> Any:
+        log_prob, entropy = policy(w, d["obs"], d["action"])
+        error = target - value(w, d["obs"])
+        actor = -(log_prob * jax.lax.stop_gradient(error)).mean()
+        return actor + recipe.vf_coef * 0.5 * (error**2).mean() - recipe.ent_coef * entropy.mean()
+
+    np.testing.assert_allclose(recorder.rows[0]["loss"], loss(w), rtol=1e-5)
+    for name, expected in Adam(w).step(w, jax.grad(loss)(w), recipe.learning_rate, 0.3).items():
+        np.testing.assert_allclose(recorder.parameters[0][name], expected, rtol=1e-3, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.usefixtures("plain_jax", "each_row_once")
+def test_q_learning_from_n_steps() -> None:
+    """The loss over all rows of two iterations: returns of up to three steps, which end with episodes and iterations."""
+    keys = {"algorithm": "dqn", "total_timesteps": 28, "buffer_size": 28, "batch_size": ROWS, "gradient_steps": 1, "n_step": 3}
+    keys |= {"learning_starts": 28, "activation": "tanh", "huber_delta": 1000.0, "double_q": False}
+    recipe = make_recipe({k: v for k, v in SMALL.items() if k != "ent_coef"} | keys)
+    recorder, w = train(recipe)
+    aims, chosen = [], []
+    for iteration in range(2):
+        d = recorder.rollout(recipe, iteration)
+        best = np.asarray(network(w, "policy", d["final_observation"])).max(-1)
+        aims.append(n_step_in_numpy(d, best, 3, recipe.gamma)[0])
+        values = np.asarray(network(w, "policy", d["obs"]))
+        chosen.append(np.take_along_axis(values, d["action"][..., None], -1)[..., 0])
+    error = np.array(chosen) - np.array(aims)
+    np.testing.assert_allclose(recorder.rows[1]["loss"], 0.5 * (error**2).mean(), rtol=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(
@@ -552,7 +633,14 @@ def test_prioritized_rows_are_those_of_a_replay_in_numpy(exponents: tuple[float,
 
     monkeypatch.setattr(tp.random, "uniform", listed)
     alpha, beta = exponents
-    keys = {"algorithm": "dqn", "total_timesteps": 56, "buffer_size": 28, "batch_size": 8, "gradient_steps": 3, "learning_starts": 0}
+    keys = {
+        "algorithm": "dqn",
+        "total_timesteps": 56,
+        "buffer_size": 28,
+        "batch_size": 8,
+        "gradient_steps": 3,
+        "learning_starts": 0,
+    }
     keys |= {"target_network_frequency": 14, "activation": "tanh", "huber_delta": 5.0, "learning_rate": 0.05, "anneal_lr": False}
     keys |= {"prioritized": True, "priority_exponent": alpha, "importance_exponent": beta, "double_q": False}
     recipe = make_recipe({k: v for k, v in SMALL.items() if k != "ent_coef"} | keys)

@@ -18,8 +18,20 @@ PPO = {"algorithm": "ppo"}
 
 @pytest.mark.parametrize(
     "name",
-    ["ppo", "ppo_functional", "ppo_micro", "reinforce", "dqn", "ppo_gru", "ppo_pixels", "actor_critic", "brax_inverted_pendulum", "sac",
-     "sac_mountain_car", "td3"],
+    [
+        "ppo",
+        "ppo_functional",
+        "ppo_micro",
+        "reinforce",
+        "dqn",
+        "ppo_gru",
+        "ppo_pixels",
+        "actor_critic",
+        "brax_inverted_pendulum",
+        "sac",
+        "sac_mountain_car",
+        "td3",
+    ],
 )
 def test_shipped_recipes_are_valid_and_survive_being_dumped(name: str) -> None:
     recipe = load_recipe(str(shipped_recipes()[name]))
