@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Self, TypedDict, Unpack
+from typing import ClassVar, Literal, Required, Self, TypedDict, Unpack
 
 import numpy as np
 
@@ -23,6 +23,16 @@ from tempo_rl.resume import chosen_run
 from tempo_rl.rundir import create_run, find_checkpoint
 from tempo_rl.train import Result, train
 from tempo_rl.video import watch
+
+
+class Schedule(TypedDict, total=False):
+    """A number that changes over the run (docs/rl.md, "Schedules")."""
+
+    schedule: Required[Literal["linear", "cosine", "steps"]]
+    start: float
+    end: float
+    values: list[float]
+    at: list[int]
 
 
 class Keys(TypedDict, total=False):
@@ -42,10 +52,10 @@ class Keys(TypedDict, total=False):
     norm_reward: bool
     squash_actions: bool
     policy: str | None
-    learning_rate: float
+    learning_rate: float | Schedule
     anneal_lr: bool
     gamma: float
-    ent_coef: float
+    ent_coef: float | Schedule
     max_grad_norm: float | None
     save_every: int
     keep: int
@@ -72,7 +82,7 @@ class PPOKeys(Keys, total=False):
     num_minibatches: int
     update_epochs: int
     norm_adv: bool
-    clip_coef: float
+    clip_coef: float | Schedule
     clip_vloss: bool
     target_kl: float | None
     vf_coef: float
@@ -122,8 +132,8 @@ class DQNKeys(ReplayKeys, total=False):
 class ContinuousKeys(ReplayKeys, total=False):
     """The keys that `SAC` and `TD3` share."""
 
-    q_lr: float
-    policy_lr: float
+    q_lr: float | Schedule
+    policy_lr: float | Schedule
     tau: float
     policy_frequency: int
     noise_correlation: float

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Discriminator, Field, PrivateAttr, Tag, model_validator
 
 from tempo_core.runs.recipe import (
     Count,
@@ -55,6 +55,42 @@ class EnvRecipe(Strict):
         return self
 
 
+class ScheduleRecipe(Strict):
+    """A number that changes over the run: from `start` to `end` in a line or along half a cosine, or in steps.
+
+    In steps, it is `values[k]` until `at[k]` environment steps are done, and the last value from then on.
+    """
+
+    schedule: Literal["linear", "cosine", "steps"]
+    start: NonNegative | None = None
+    end: NonNegative = 0.0
+    values: list[NonNegative] = Field(default_factory=list)
+    at: list[Count] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> ScheduleRecipe:
+        if self.schedule != "steps":
+            if self.start is None or self.values or self.at:
+                raise ValueError(
+                    f"a {self.schedule} schedule has a start and an end: {{schedule: {self.schedule}, start: 3e-4, end: 0}}"
+                )
+        elif self.start is not None or len(self.values) != len(self.at) + 1 or sorted(set(self.at)) != self.at:
+            raise ValueError(
+                f"a schedule in steps has one value more than places, which rise, got values={self.values} and at={self.at}: "
+                "{schedule: steps, values: [1e-3, 1e-4], at: [100000]}"
+            )
+        return self
+
+
+def _tag(value: object) -> str:
+    return "(schedule)" if isinstance(value, (Mapping, ScheduleRecipe)) else "(number)"
+
+
+# A number, or a schedule. `tempo_core.runs.recipe` leaves the tags out of what it says of wrong ones.
+Rate = Annotated[Annotated[Positive, Tag("(number)")] | Annotated[ScheduleRecipe, Tag("(schedule)")], Discriminator(_tag)]
+Weight = Annotated[Annotated[NonNegative, Tag("(number)")] | Annotated[ScheduleRecipe, Tag("(schedule)")], Discriminator(_tag)]
+
+
 class Recipe(Strict):
     """The keys of every algorithm. An iteration is `num_envs * num_steps` environment steps."""
 
@@ -76,10 +112,10 @@ class Recipe(Strict):
     norm_reward: bool = False  # rewards by the running variance of discounted returns
     squash_actions: bool = False  # continuous actions by tanh to their bounds, instead of clipping
     policy: str | None = None  # module:Class, derived from tempo_rl.models:ActorCritic
-    learning_rate: Positive = 2.5e-3
+    learning_rate: Rate = 2.5e-3
     anneal_lr: bool = True
     gamma: Unit = 0.99
-    ent_coef: NonNegative = 0.0
+    ent_coef: Weight = 0.0
     max_grad_norm: Positive | None = 0.5
     save_every: Annotated[int, Field(ge=0)] = 0  # iterations between numbered checkpoints; 0: ten in a run
     keep: Count = 3  # numbered checkpoints that stay, besides the latest and the best
@@ -158,7 +194,7 @@ class PPORecipe(Recipe):
     num_minibatches: Count = 4
     update_epochs: Count = 4
     norm_adv: bool = True
-    clip_coef: Positive = 0.2
+    clip_coef: Rate = 0.2
     clip_vloss: bool = False
     target_kl: Positive | None = None  # the rest of an iteration's updates are left out where approx_kl exceeds 1.5 times this
     vf_coef: NonNegative = 0.5
@@ -249,7 +285,7 @@ class DQNRecipe(ReplayRecipe):
     """Deep Q-learning."""
 
     algorithm: Literal["dqn"] = "dqn"
-    learning_rate: Positive = 1e-3
+    learning_rate: Rate = 1e-3
     max_grad_norm: Positive | None = 10.0
     target_network_frequency: Count = 500  # environment steps, rounded up to whole iterations, between two targets
     tau: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # 1: the target network becomes a copy; less: it goes a part of the way
@@ -288,8 +324,8 @@ class ContinuousRecipe(ReplayRecipe):
     buffer_size: Count = 1_000_000
     batch_size: Count = 256
     max_grad_norm: Positive | None = None
-    q_lr: Positive = 1e-3  # of the critics
-    policy_lr: Positive = 3e-4
+    q_lr: Rate = 1e-3  # of the critics
+    policy_lr: Rate = 3e-4
     tau: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005  # how far target networks move towards the present ones
     policy_frequency: Count = 1
     noise_correlation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0  # of the noise of exploration from one step to the next
@@ -335,7 +371,7 @@ class TD3Recipe(ContinuousRecipe):
     """Twin delayed deep deterministic policy gradient."""
 
     algorithm: Literal["td3"] = "td3"
-    q_lr: Positive = 3e-4
+    q_lr: Rate = 3e-4
     policy_frequency: Count = 2
     policy_noise: NonNegative = 0.2  # the deviation of the noise on the target's actions, of which the bounds are -1 and 1,
     noise_clip: NonNegative = 0.5  # and its largest size

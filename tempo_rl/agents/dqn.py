@@ -13,6 +13,7 @@ from tempo_rl.agents.advantage import NStepWindow
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
 from tempo_rl.agents.priorities import Priorities
 from tempo_rl.agents.replay import Replay
+from tempo_rl.agents.schedules import rate
 from tempo_rl.env import make_environment
 from tempo_rl.models import ActionValues, build_model
 from tempo_rl.recipe import DQNRecipe
@@ -62,8 +63,8 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
             priorities.follow(error.detach())
         loss = (weight * huber(error, recipe.huber_delta)).mean()
         loss.backward()
-        rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
-        learning_rate = tp.where((i + 1) * (recipe.num_envs * recipe.num_steps) > recipe.learning_starts, rate, 0.0)
+        learning_rate = rate(recipe, recipe.learning_rate, i, I)
+        learning_rate = tp.where((i + 1) * (recipe.num_envs * recipe.num_steps) > recipe.learning_starts, learning_rate, 0.0)
         updated = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
         at_end = {name: w[i, U - 1] for name, w in updated.items()}
         for name, w in target.items():

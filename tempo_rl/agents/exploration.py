@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 
 import tempo_core as tp
-from tempo_rl.recipe import ContinuousRecipe
+from tempo_rl.agents.schedules import rate
+from tempo_rl.recipe import ContinuousRecipe, ScheduleRecipe
 
 Point = tuple[tp.Expr, tp.Expr, tp.Expr]  # (i, t, b): iteration, time, environment
 
@@ -38,10 +39,10 @@ def at_random_first(recipe: ContinuousRecipe, action: tp.Tensor, noise: tp.Tenso
     return tp.where(before, uniform, action)
 
 
-def learning_rate(recipe: ContinuousRecipe, rate: float, i: tp.Expr, I: tp.Expr) -> tp.Tensor:
-    """`rate` in iteration i, or 0 before `learning_starts`."""
+def learning_rate(recipe: ContinuousRecipe, value: float | ScheduleRecipe, i: tp.Expr, I: tp.Expr) -> tp.Tensor:
+    """The learning rate `value` in iteration i, or 0 before `learning_starts`."""
     started = (i + 1) * (recipe.num_envs * recipe.num_steps) > recipe.learning_starts
-    return tp.where(started, rate * (1.0 - i / I) if recipe.anneal_lr else rate, 0.0)
+    return tp.where(started, rate(recipe, value, i, I), 0.0)
 
 
 def targets_of(parameters: Mapping[str, tp.Tensor], domain: tuple[tp.Expr, ...]) -> dict[str, tp.Recurrence]:

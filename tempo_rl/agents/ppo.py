@@ -12,6 +12,7 @@ from __future__ import annotations
 import tempo_core as tp
 from tempo_rl.agents.advantage import generalized_advantage
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
+from tempo_rl.agents.schedules import rate, scheduled
 from tempo_rl.env import make_environment
 from tempo_rl.models import ActorCritic, build_model
 from tempo_rl.recipe import PPORecipe
@@ -76,28 +77,29 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         batch_policy, batch_value = model.policy_of(batch_seen), model.value_of(batch_seen)
         log_ratio = batch_policy.log_prob(minibatch(action)) - minibatch(log_prob)
         ratio = tp.exp(log_ratio)
-        clipped = tp.clip(ratio, 1.0 - recipe.clip_coef, 1.0 + recipe.clip_coef)
+        clip_coef = scheduled(recipe, recipe.clip_coef, i, I)
+        clipped = tp.clip(ratio, 1.0 - clip_coef, 1.0 + clip_coef)
         policy_loss = tp.maximum(-batch_advantage * ratio, -batch_advantage * clipped).mean()
 
         target = minibatch(returns)
         error = (batch_value - target) ** 2
         if recipe.clip_vloss:
             old = minibatch(value)
-            near = old + tp.clip(batch_value - old, -recipe.clip_coef, recipe.clip_coef)
+            near = old + tp.clip(batch_value - old, -clip_coef, clip_coef)
             error = tp.maximum(error, (near - target) ** 2)
         value_loss = 0.5 * error.mean()
 
         entropy = batch_policy.entropy().mean()
-        loss = policy_loss - recipe.ent_coef * entropy + recipe.vf_coef * value_loss
+        loss = policy_loss - scheduled(recipe, recipe.ent_coef, i, I) * entropy + recipe.vf_coef * value_loss
         loss.backward()
-        learning_rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
+        learning_rate = rate(recipe, recipe.learning_rate, i, I)
         step_size: tp.Tensor | tp.Expr | float = learning_rate
         if recipe.target_kl is not None:
             step_size = going_on(((ratio - 1.0) - log_ratio).mean(), recipe.target_kl, (i, e, m)) * learning_rate
         updated = tp.optim.Adam(model.parameters(), lr=step_size, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
 
         # Reporting, once an iteration.
-        clipfrac = (tp.abs(ratio - 1.0) > recipe.clip_coef).astype("float32").mean()
+        clipfrac = (tp.abs(ratio - 1.0) > clip_coef).astype("float32").mean()
         approx_kl = ((ratio - 1.0) - log_ratio).mean()
         updates = {
             "loss": loss,
