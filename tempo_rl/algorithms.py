@@ -44,7 +44,9 @@ class Keys(TypedDict, total=False):
     num_steps: int
     hidden: list[int]
     activation: Literal["tanh", "relu"]
-    network: Literal["mlp", "cnn", "gru", "lstm"]
+    network: Literal["mlp", "cnn", "gru", "lstm", "attention"]
+    attention_window: int | None
+    attention_heads: int
     convolutions: list[tuple[int, int, int]]
     frames: int
     shared: bool

@@ -11,7 +11,7 @@ import tempo_core as tp
 from tempo_rl.distributions import Deterministic, Distribution, SquashedGaussian
 from tempo_rl.env.spaces import Actions, Continuous, Observations
 from tempo_rl.errors import EnvError
-from tempo_rl.models import ActorCritic, Convolution, Convolutions, Layers, Network
+from tempo_rl.models import ActorCritic, Context, Convolution, Convolutions, Layers, Network
 
 LOG_STD = (-5.0, 2.0)  # between which the deviation of a squashed Gaussian lies
 
@@ -35,6 +35,7 @@ class SquashedPolicy(ActorCritic):
         activation: str = "relu",
         network: str = "mlp",
         convolutions: Sequence[Convolution] = (),
+        context: Context | None = None,
     ) -> Self:
         """A policy with parameters over `domain`, as `ActorCritic.build`, without a value. Raises `EnvError` unless actions are numbers (Box)."""
         if not isinstance(actions, Continuous):
@@ -42,7 +43,7 @@ class SquashedPolicy(ActorCritic):
                 "this agent needs continuous actions (Box)", hint="train another agent: algorithm=ppo, or algorithm=dqn"
             )
         n_out = cls.outputs_per_action * math.prod(actions.shape)
-        layers = Layers.build(observations, n_out, hidden, domain, False, fed, False, activation, network, convolutions)
+        layers = Layers.build(observations, n_out, hidden, domain, False, fed, False, activation, network, convolutions, None)
         return cls(observations, actions, layers.policy, None, trunk=layers.trunk, encoder=layers.encoder)
 
     def policy_of(self, features: tp.Tensor) -> Distribution:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeAlias
 
 import tempo_core as tp
+from tempo_rl.attention import Attention
 from tempo_rl.distributions import Categorical, Distribution, EpsilonGreedy, Gaussian, MultiCategorical
 from tempo_rl.env.spaces import Actions, Continuous, Discrete, MultiDiscrete, Observations
 from tempo_rl.errors import EnvError, RecipeError
@@ -22,6 +23,7 @@ Index = tuple[tp.Expr | int, ...]  # a point of the parameters' domain
 LARGEST = 2**31 - 1  # elements of an array
 Convolution = tuple[int, int, int]  # features, kernel, stride
 MEMORIES: Mapping[str, type[tp.nn.GRUCell | tp.nn.LSTMCell]] = {"gru": tp.nn.GRUCell, "lstm": tp.nn.LSTMCell}
+Memory: TypeAlias = tp.nn.GRUCell | tp.nn.LSTMCell | Attention
 ACTIVATIONS: Mapping[str, Callable[[tp.Tensor], tp.Tensor]] = {"tanh": tp.tanh, "relu": tp.relu}
 
 
@@ -137,6 +139,14 @@ class Convolutions:
         return replace(self, layers=tuple(layer.using({n: parameters[n] for n in layer.parameters()}) for layer in self.layers))
 
 
+class Context(NamedTuple):
+    """What the memory of network "attention" attends to: with so many heads, to so many steps. `is_whole`: no rollout has more."""
+
+    heads: int
+    window: int
+    is_whole: bool
+
+
 class Layers(NamedTuple):
     """The parts of a model: the networks of its policy and value, and those that they share."""
 
@@ -144,7 +154,7 @@ class Layers(NamedTuple):
     value: Network | None
     trunk: Network | None
     encoder: Convolutions | None
-    memory: tp.nn.GRUCell | tp.nn.LSTMCell | None
+    memory: Memory | None
 
     @staticmethod
     def build(
@@ -158,6 +168,7 @@ class Layers(NamedTuple):
         activation: str,
         network: str,
         convolutions: Sequence[Convolution],
+        context: Context | None,
     ) -> Layers:
         """Parts with parameters over `domain`, as `ActorCritic.build` has them; the policy gives `n_out` numbers."""
         encoder, memory, trunk, width = None, None, None, 0
@@ -173,6 +184,8 @@ class Layers(NamedTuple):
         if network in MEMORIES:
             memory = MEMORIES[network](n_in, width, domain=tuple(domain), fed=fed, name="memory")
             n_in = width
+        if network == "attention" and context is not None:
+            memory = Attention(n_in, context.heads, context.window, context.is_whole, domain, fed, "memory")
         policy = Network.build("policy", (n_in, *hidden, n_out), 0.01, domain, fed, activation)
         value = Network.build("value", (n_in, *hidden, 1), 1.0, domain, fed, activation) if critic else None
         return Layers(policy, value, trunk, encoder, memory)
@@ -194,7 +207,7 @@ class ActorCritic:
     trunk: Network | None = None
     normalizer: Normalizer | None = None  # of observations
     encoder: Convolutions | None = None
-    memory: tp.nn.GRUCell | tp.nn.LSTMCell | None = None
+    memory: Memory | None = None
 
     @classmethod
     def build(
@@ -209,14 +222,16 @@ class ActorCritic:
         activation: str = "tanh",
         network: str = "mlp",
         convolutions: Sequence[Convolution] = (),
+        context: Context | None = None,
     ) -> Self:
         """A model with parameters over `domain`. With `fed`, they are inputs of the program with the same names.
 
-        `network` is "mlp", "cnn" (`convolutions` first), "gru" or "lstm" (a cell of the last width of `hidden` instead of the last layer).
+        `network` is "mlp", "cnn" (`convolutions` first), "gru" or "lstm" (a cell of the last width of `hidden` instead of the last layer), or
+        "attention" (over `context`, after the layers).
         With `shared`, and in all networks but "mlp", the hidden layers are a trunk of policy and value.
         """
         n_out = _outputs(actions)
-        layers = Layers.build(observations, n_out, hidden, domain, critic, fed, shared, activation, network, convolutions)
+        layers = Layers.build(observations, n_out, hidden, domain, critic, fed, shared, activation, network, convolutions, context)
         policy, value, trunk, encoder, memory = layers
         if not isinstance(actions, Continuous):
             return cls(observations, actions, policy, value, trunk=trunk, encoder=encoder, memory=memory)
@@ -268,11 +283,15 @@ class ActorCritic:
     @property
     def states(self) -> dict[str, int]:
         """The parts of the memory by name, with their widths; none without a memory."""
+        if isinstance(self.memory, Attention):
+            return {f"memory.{part}": width for part, width in self.memory.widths.items()}
         return {} if self.memory is None else {f"memory.{part}": self.memory.hidden for part in self.memory.states}
 
     def remembered(self, features: tp.Tensor, states: Sequence[tp.Tensor]) -> tuple[tp.Tensor, ...]:
         """What is read and then remembered: the state of the memory (..., width) after `features`, its output first."""
         assert self.memory is not None, "this model has no memory"
+        if isinstance(self.memory, Attention):
+            return self.memory.remembered(features, states)
         after = self.memory(features, *states)
         return after if isinstance(after, tuple) else (after,)
 
@@ -328,6 +347,7 @@ class ActionValues(ActorCritic):
         activation: str = "tanh",
         network: str = "mlp",
         convolutions: Sequence[Convolution] = (),
+        context: Context | None = None,
     ) -> Self:
         """A model with parameters over `domain`, as `ActorCritic.build`. Raises `EnvError` unless an action is one choice (Discrete)."""
         if not isinstance(actions, Discrete):
@@ -375,6 +395,7 @@ def build_model(
     kind = kinds.get(recipe.algorithm, ActorCritic)
     if recipe.policy is not None:
         kind = load_class(recipe.policy, kind)
+    contexts = [Context(recipe.attention_heads, recipe.context, recipe.attention_window is None)] if recipe.network == "attention" else []
     model = kind.build(
         observations,
         actions,
@@ -386,6 +407,7 @@ def build_model(
         recipe.activation,
         recipe.network,
         recipe.convolutions,
+        *contexts,
     )
     if isinstance(model, ActionValues) and isinstance(recipe, DQNRecipe):
         model = replace(model, epsilon=recipe.end_e)

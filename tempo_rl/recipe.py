@@ -55,6 +55,9 @@ class EnvRecipe(Strict):
         return self
 
 
+MEMORIES = ("gru", "lstm", "attention")  # networks that remember
+
+
 class ScheduleRecipe(Strict):
     """A number that changes over the run: from `start` to `end` in a line or along half a cosine, or in steps.
 
@@ -102,7 +105,9 @@ class Recipe(Strict):
     num_steps: Count = 128
     hidden: list[Count] = Field(default_factory=lambda: [64, 64])
     activation: Literal["tanh", "relu"] = "tanh"  # between layers
-    network: Literal["mlp", "cnn", "gru", "lstm"] = "mlp"  # linear layers; convolutions before them; a memory after them
+    network: Literal["mlp", "cnn", "gru", "lstm", "attention"] = "mlp"  # linear layers; convolutions before them; a memory after them
+    attention_window: Annotated[int, Field(ge=2)] | None = None  # steps that a step attends to, with itself; None: all of its rollout
+    attention_heads: Count = 4
     convolutions: list[tuple[Count, Count, Count]] = Field(
         default_factory=lambda: [(16, 3, 2), (32, 3, 2)]
     )  # features, kernel, stride
@@ -134,6 +139,11 @@ class Recipe(Strict):
     tensorboard: bool = False
     track: bool = False
     wandb: WandbRecipe = Field(default_factory=WandbRecipe)
+
+    @property
+    def context(self) -> int:
+        """The steps that a step attends to, with itself, if the network is attention."""
+        return self.attention_window or self.num_steps
 
     @property
     def scales_actions(self) -> bool:
@@ -168,10 +178,21 @@ class Recipe(Strict):
 
     @model_validator(mode="after")
     def _check_network(self) -> Recipe:
-        if self.network in ("gru", "lstm") and self.algorithm in ALGORITHMS and self.algorithm != "ppo":
+        if self.network in MEMORIES and self.algorithm in ALGORITHMS and self.algorithm != "ppo":
             raise ValueError(
                 f"network={self.network} is for ppo, but {self.algorithm} has no memory: write network=mlp and frames=4, for example"
             )
+        if self.network == "attention":
+            width = (self.hidden or [0])[-1]
+            if width % (2 * self.attention_heads) or not width:
+                raise ValueError(
+                    f"network=attention divides the last width of hidden={self.hidden} into attention_heads={self.attention_heads} heads of an "
+                    "even width: write hidden=[64] and attention_heads=4, for example"
+                )
+            if (self.attention_window or 0) > self.num_steps:
+                raise ValueError(
+                    f"attention_window={self.attention_window} is more than num_steps={self.num_steps}: a step attends to its rollout alone"
+                )
         if self.network == "cnn" and not self.convolutions:
             raise ValueError("network=cnn needs convolutions, such as convolutions=[[16, 3, 2]]")
         return self
@@ -211,7 +232,7 @@ class PPORecipe(Recipe):
                 f"num_minibatches={self.num_minibatches} does not divide the batch of num_envs={self.num_envs} "
                 f"x num_steps={self.num_steps} = {batch}"
             )
-        if self.network in ("gru", "lstm") and self.num_envs % self.num_minibatches:
+        if self.network in MEMORIES and self.num_envs % self.num_minibatches:
             raise ValueError(
                 f"network={self.network} learns from whole sequences: num_minibatches={self.num_minibatches} does not divide "
                 f"num_envs={self.num_envs}"
