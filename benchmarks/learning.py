@@ -38,6 +38,7 @@ CONTROL = {  # the same with the mean return that counts as solved: that of Gymn
     "Pendulum in JAX, SAC": ("recipes/sac.yaml", 20_000, -200.0),
     "Pendulum in JAX, TD3": ("recipes/td3.yaml", 20_000, -200.0),
     "Mountain car in JAX, SAC": ("recipes/sac_mountain_car.yaml", 50_000, 90.0),
+    "Acrobot in JAX, PPO": ("recipes/acrobot.yaml", 500_000, -100.0),
 }
 PEERS = ("CartPole, PPO",)  # cases that Stable-Baselines3 runs too: with environments on the host
 QUICK_STEPS = 8192

@@ -176,7 +176,7 @@ def control() -> str:
 
 def enough() -> str:
     """The returns that count as solved in the table of `control`."""
-    returns = dict.fromkeys((name.split(" in JAX")[0], least) for name, (_, _, least) in CONTROL.items())
+    returns = dict.fromkeys((name.split(" in JAX")[0].lower(), least) for name, (_, _, least) in CONTROL.items())
     return "Solved is a mean return of " + ", ".join(f"{least:g} ({name})" for name, least in returns) + "."
 
 

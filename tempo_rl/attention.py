@@ -46,7 +46,9 @@ class Attention(tp.nn.Module):
         _, keys, values = self.attention.projected(self.norm(x), t)
         queries, key, value = self.attention.projected(self.norm(final), t + 1)
         return self._mixed(
-            final, queries, [self._past(keys, values, episode, t + 1, t + 1, t), Reached(key.expand_dims(0), value.expand_dims(0))]
+            final,
+            queries,
+            [self._past(keys, values, episode, t + 1, t + 1, t), Reached(key.expand_dims(0), value.expand_dims(0))],
         )
 
     def _past(self, keys: tp.Tensor, values: tp.Tensor, episode: tp.Tensor, at: tp.Expr, end: tp.Expr, t: tp.Expr) -> Reached:

@@ -231,7 +231,9 @@ class ActorCritic:
         With `shared`, and in all networks but "mlp", the hidden layers are a trunk of policy and value.
         """
         n_out = _outputs(actions)
-        layers = Layers.build(observations, n_out, hidden, domain, critic, fed, shared, activation, network, convolutions, context)
+        layers = Layers.build(
+            observations, n_out, hidden, domain, critic, fed, shared, activation, network, convolutions, context
+        )
         policy, value, trunk, encoder, memory = layers
         if not isinstance(actions, Continuous):
             return cls(observations, actions, policy, value, trunk=trunk, encoder=encoder, memory=memory)
@@ -395,7 +397,11 @@ def build_model(
     kind = kinds.get(recipe.algorithm, ActorCritic)
     if recipe.policy is not None:
         kind = load_class(recipe.policy, kind)
-    contexts = [Context(recipe.attention_heads, recipe.context, recipe.attention_window is None)] if recipe.network == "attention" else []
+    contexts = (
+        [Context(recipe.attention_heads, recipe.context, recipe.attention_window is None)]
+        if recipe.network == "attention"
+        else []
+    )
     model = kind.build(
         observations,
         actions,

@@ -105,8 +105,12 @@ class Recipe(Strict):
     num_steps: Count = 128
     hidden: list[Count] = Field(default_factory=lambda: [64, 64])
     activation: Literal["tanh", "relu"] = "tanh"  # between layers
-    network: Literal["mlp", "cnn", "gru", "lstm", "attention"] = "mlp"  # linear layers; convolutions before them; a memory after them
-    attention_window: Annotated[int, Field(ge=2)] | None = None  # steps that a step attends to, with itself; None: all of its rollout
+    network: Literal["mlp", "cnn", "gru", "lstm", "attention"] = (
+        "mlp"  # linear layers; convolutions before them; a memory after them
+    )
+    attention_window: Annotated[int, Field(ge=2)] | None = (
+        None  # steps that a step attends to, with itself; None: all of its rollout
+    )
     attention_heads: Count = 4
     convolutions: list[tuple[Count, Count, Count]] = Field(
         default_factory=lambda: [(16, 3, 2), (32, 3, 2)]
