@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tempo_rl.agents import build_agent
-    from tempo_rl.agents.advantage import bootstrapped_return, generalized_advantage
+    from tempo_rl.agents.advantage import bootstrapped_return, generalized_advantage, n_step_return
     from tempo_rl.agents.base import Agent, Monitor, episode_metrics, report
     from tempo_rl.algorithms import A2C, DQN, PPO, REINFORCE, SAC, TD3, Algorithm, load
     from tempo_rl.continuous import DeterministicPolicy, SquashedPolicy, TwinCritics
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from tempo_rl.evaluate import Evaluation
     from tempo_rl.models import ActionValues, ActorCritic, build_model
     from tempo_rl.monitor import Callback, Iteration
-    from tempo_rl.recipe import ActorCriticRecipe, DQNRecipe, PPORecipe, Recipe, ReinforceRecipe, SACRecipe, TD3Recipe
+    from tempo_rl.recipe import ActorCriticRecipe, DQNRecipe, PPORecipe, Recipe, ReinforceRecipe, SACRecipe, ScheduleRecipe, TD3Recipe
     from tempo_rl.train import TrainingError
 
 _MODULES = {
     "agents": ("build_agent",),
-    "agents.advantage": ("bootstrapped_return", "generalized_advantage"),
+    "agents.advantage": ("bootstrapped_return", "generalized_advantage", "n_step_return"),
     "agents.base": ("Agent", "Monitor", "episode_metrics", "report"),
     "algorithms": ("A2C", "DQN", "PPO", "REINFORCE", "SAC", "TD3", "Algorithm", "load"),
     "continuous": ("DeterministicPolicy", "SquashedPolicy", "TwinCritics"),
@@ -40,7 +40,7 @@ _MODULES = {
     "evaluate": ("Evaluation",),
     "models": ("ActionValues", "ActorCritic", "build_model"),
     "monitor": ("Callback", "Iteration"),
-    "recipe": ("ActorCriticRecipe", "DQNRecipe", "PPORecipe", "Recipe", "ReinforceRecipe", "SACRecipe", "TD3Recipe"),
+    "recipe": ("ActorCriticRecipe", "DQNRecipe", "PPORecipe", "Recipe", "ReinforceRecipe", "SACRecipe", "ScheduleRecipe", "TD3Recipe"),
     "train": ("TrainingError",),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
@@ -48,10 +48,11 @@ _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "A2C", "DQN", "PPO", "REINFORCE", "SAC", "TD3", "Algorithm", "load", "Callback", "Iteration", "Evaluation",
     "Agent", "Monitor", "build_agent", "build_model", "episode_metrics", "report", "bootstrapped_return", "generalized_advantage",
+    "n_step_return",
     "ActionValues", "ActorCritic", "Categorical", "Distribution", "EpsilonGreedy", "Gaussian",
     "Deterministic", "DeterministicPolicy", "SquashedGaussian", "SquashedPolicy", "TwinCritics",
     "AnyEnvironment", "JaxEnvironment", "Transition", "make", "make_environment",
-    "ActorCriticRecipe", "DQNRecipe", "PPORecipe", "Recipe", "ReinforceRecipe", "SACRecipe", "TD3Recipe",
+    "ActorCriticRecipe", "DQNRecipe", "PPORecipe", "Recipe", "ReinforceRecipe", "SACRecipe", "ScheduleRecipe", "TD3Recipe",
     "CheckpointError", "EnvError", "RLError", "RecipeError", "RunError", "TrainingError",
 ]  # fmt: skip
 

@@ -76,11 +76,11 @@ class Attention(tp.nn.Module):
         """The parts of the cache after `x` (B, width); they are zeros before an episode."""
         _, keys, values, count = states
         queries, key, value = self.attention.projected(self.norm(x), count)
-        together = [
+        all_keys, all_values = (
             tp.concatenate([tp.moveaxis(past.reshape(x.shape[0], self.window - 1, *new.shape[1:]), 1, 0), new.expand_dims(0)])
             for past, new in ((keys, key), (values, value))
-        ]
+        )
         is_held = tp.arange(self.window).astype("float32") >= self.window - 1.0 - count  # (B, window)
-        output = self._mixed(x, queries, [Reached(*together, is_held.expand_dims(-2).expand_dims(-2))])
-        later = [tp.moveaxis(each.spatial[1:], 0, 1).reshape(x.shape[0], -1) for each in together]
+        output = self._mixed(x, queries, [Reached(all_keys, all_values, is_held.expand_dims(-2).expand_dims(-2))])
+        later = [tp.moveaxis(each.spatial[1:], 0, 1).reshape(x.shape[0], -1) for each in (all_keys, all_values)]
         return (output, *later, count + 1.0)

@@ -171,7 +171,8 @@ class Layers(NamedTuple):
         context: Context | None,
     ) -> Layers:
         """Parts with parameters over `domain`, as `ActorCritic.build` has them; the policy gives `n_out` numbers."""
-        encoder, memory, trunk, width = None, None, None, 0
+        encoder, trunk, width = None, None, 0
+        memory: Memory | None = None
         n_in = math.prod(observations.shape)
         if network == "cnn":
             encoder = Convolutions.build(observations.shape, convolutions, domain, fed, activation)
