@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from tempo_rl.evaluate import Evaluation
     from tempo_rl.models import ActionValues, ActorCritic, build_model
     from tempo_rl.monitor import Callback, Iteration
-    from tempo_rl.recipe import ActorCriticRecipe, DQNRecipe, PPORecipe, Recipe, ReinforceRecipe, SACRecipe, ScheduleRecipe, TD3Recipe
+    from tempo_rl.recipe import (
+        ActorCriticRecipe,
+        DQNRecipe,
+        PPORecipe,
+        Recipe,
+        ReinforceRecipe,
+        SACRecipe,
+        ScheduleRecipe,
+        TD3Recipe,
+    )
     from tempo_rl.train import TrainingError
 
 _MODULES = {
@@ -40,7 +49,16 @@ _MODULES = {
     "evaluate": ("Evaluation",),
     "models": ("ActionValues", "ActorCritic", "build_model"),
     "monitor": ("Callback", "Iteration"),
-    "recipe": ("ActorCriticRecipe", "DQNRecipe", "PPORecipe", "Recipe", "ReinforceRecipe", "SACRecipe", "ScheduleRecipe", "TD3Recipe"),
+    "recipe": (
+        "ActorCriticRecipe",
+        "DQNRecipe",
+        "PPORecipe",
+        "Recipe",
+        "ReinforceRecipe",
+        "SACRecipe",
+        "ScheduleRecipe",
+        "TD3Recipe",
+    ),
     "train": ("TrainingError",),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
