@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from tempo_rl.distributions import Deterministic, SquashedGaussian
 from tempo_rl.env.spaces import Continuous, Observations
 from tempo_rl.env.transition import Transition
 from tempo_rl.errors import EnvError, RecipeError
+from tempo_rl.monitor import lower
 from tempo_rl.recipe import DQNRecipe, SACRecipe, TD3Recipe, make_recipe
 from tests.rl.continuous_losses import CONTINUOUS
 from tests.rl.scripted import ID
@@ -270,3 +273,51 @@ def test_final_pictures_are_not_kept() -> None:
         return sum(tensor.bytes for tensor in build_agent(recipe, Recorder()).compile().plan().tensors)
 
     assert 400 * 144 < bytes_of(800) - bytes_of(400) < 400 * (144 + 20)
+
+
+class Pictures:
+    """A dot on a line of eight pixels, which an action moves; in the middle the reward is 1."""
+
+    observation_space = gym.spaces.Box(0, 255, (8, 8), np.uint8)
+    action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    max_episode_steps = 5
+
+    def initial(self, rng: Any, params: Any = None) -> Any:
+        return jax.random.uniform(rng, (1,)) * 8
+
+    def transition(self, state: Any, action: Any, rng: Any, params: Any = None) -> Any:
+        return jnp.clip(state + action, 0.0, 7.9)
+
+    def observation(self, state: Any, rng: Any, params: Any = None) -> Any:
+        return jnp.zeros((8, 8), "uint8").at[4, state[0].astype(int)].set(255)
+
+    def reward(self, state: Any, action: Any, next_state: Any, rng: Any, params: Any = None) -> Any:
+        return (jnp.abs(next_state[0] - 4) < 1).astype("float32")
+
+    def terminal(self, state: Any, rng: Any, params: Any = None) -> Any:
+        return jnp.asarray(False)
+
+
+@pytest.mark.parametrize("kind", [SAC, pytest.param(TD3, marks=pytest.mark.slow)])
+def test_pictures_are_learned_from(kind: Callable[..., Any]) -> None:
+    """The critics have convolutions of their own, which learn, as those of the policy do."""
+    keys: Any = {"num_envs": 2, "num_steps": 4, "gradient_steps": 4, "total_timesteps": 32, "batch_size": 4, "hidden": [4]}
+    seen = list[dict[str, np.ndarray]]()
+    agent = kind(Pictures, network="cnn", convolutions=[(2, 3, 2)], eval_episodes=0, **keys)
+    agent.train(callbacks=[lambda iteration: seen.append(dict(iteration.parameters))])
+    for name in (
+        "convolution.0.weight",
+        "critic.convolution.0.weight",
+        "trunk.0.weight",
+        "policy.0.weight",
+        "q1.0.weight",
+        "q2.1.weight",
+    ):
+        assert (seen[0][name] != seen[-1][name]).any(), name
+    assert agent.predict(np.zeros((8, 8), np.uint8)).shape == (1,)
+
+
+def test_what_to_try_if_learning_diverges_are_keys_of_the_agent() -> None:
+    for algorithm, key in (("sac", "q_lr"), ("td3", "policy_lr"), ("dqn", "learning_rate")):
+        hint = lower(make_recipe({"algorithm": algorithm}))
+        assert f"lower {key}" in hint or f"and {key}" in hint
