@@ -3,11 +3,14 @@
 Ours is `tempo-rl train RECIPE`. The peer of PPO is Stable-Baselines3's with the recipe's hyperparameters, if it is installed
 (`pip install stable-baselines3`). Seeds run in turn, ours and the peer's, so that other load on the machine affects both alike.
 
-    python -m benchmarks.learning [--turns SEEDS] [--quick] [--out FILE]
+    python -m benchmarks.learning [--turns SEEDS] [--quick] [--control] [--out FILE]
+
+The cases are those of CartPole, or, with --control, those of Gymnasium's other classic control.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import importlib.util
 import json
@@ -31,6 +34,12 @@ RECIPES = {  # by case: the recipe, and its steps in the environment
     "CartPole in JAX, n-step actor-critic": ("recipes/actor_critic.yaml", 500_000),
     "CartPole in JAX, DQN": ("recipes/dqn.yaml", 120_000),
 }
+CONTROL = {  # the same with the mean return that counts as solved: that of Gymnasium, where it has one
+    "Pendulum in JAX, SAC": ("recipes/sac.yaml", 20_000, -200.0),
+    "Pendulum in JAX, TD3": ("recipes/td3.yaml", 20_000, -200.0),
+    "Mountain car in JAX, SAC": ("recipes/sac_mountain_car.yaml", 50_000, 90.0),
+    "Acrobot in JAX, PPO": ("recipes/acrobot.yaml", 500_000, -100.0),
+}
 PEERS = ("CartPole, PPO",)  # cases that Stable-Baselines3 runs too: with environments on the host
 QUICK_STEPS = 8192
 SOLVED = 475.0  # the mean return at which Gymnasium calls CartPole-v1 solved
@@ -41,14 +50,15 @@ Curve = list[
 
 
 def main() -> None:
-    options = arguments(__doc__ or "")
+    options = arguments(__doc__ or "", _add_options)
     results = Results("learning", options)
     sides = {"tempo": _tempo}
     if importlib.util.find_spec("stable_baselines3"):
         sides["Stable-Baselines3"] = _stable_baselines
     else:
         results.skip("Stable-Baselines3 (pip install stable-baselines3)")
-    for name, (recipe, steps) in RECIPES.items():
+    cart_pole = {name: (*case, SOLVED) for name, case in RECIPES.items()}
+    for name, (recipe, steps, enough) in (CONTROL if options.control else cart_pole).items():
         if not results.selects(name):
             continue
         sides_of_case = {side: train for side, train in sides.items() if side == "tempo" or name in PEERS}
@@ -58,12 +68,16 @@ def main() -> None:
                 began = time.perf_counter()
                 curve = train(recipe, seed, QUICK_STEPS if options.quick else steps)
                 seconds = time.perf_counter() - began
-                solved = next((step for step, value in curve if value >= SOLVED), None)
+                solved = next((step for step, value in curve if value >= enough), None)
                 runs[side].append({"seed": seed, "seconds": seconds, "steps_to_solved": solved, "curve": curve})
                 say(f"{name}, seed {seed}: {side} {seconds:.1f} s, last return {curve[-1][1]:.1f}, solved at {solved} steps")
         seconds_of = {side: statistics.median(run["seconds"] for run in each) for side, each in runs.items()}
         results.add(name, recipe=recipe, steps=QUICK_STEPS if options.quick else steps, seconds=seconds_of, runs=runs)
     results.finish()
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--control", action="store_true", help="the cases of classic control besides CartPole")
 
 
 def _tempo(recipe: str, seed: int, steps: int) -> Curve:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning import RECIPES, SOLVED
+from benchmarks.learning import CONTROL, RECIPES, SOLVED
 from docs.figures import claims
 from docs.figures.charts import CHARTS, MACHINE, record
 
@@ -165,20 +165,36 @@ def picture(name: str) -> str:
 
 def algorithms() -> str:
     """The recipes whose learning is recorded, with the command; the figures, once there are any."""
-    recorded = record("learning")
+    return _curves("learning", RECIPES, "python -m benchmarks.learning")
+
+
+def control() -> str:
+    """The same for classic control besides CartPole."""
+    cases = {name: (recipe, steps) for name, (recipe, steps, _) in CONTROL.items()}
+    return _curves("learning-control", cases, "python -m benchmarks.learning --control")
+
+
+def enough() -> str:
+    """The returns that count as solved in the table of `control`."""
+    returns = dict.fromkeys((name.split(" in JAX")[0].lower(), least) for name, (_, _, least) in CONTROL.items())
+    return "Solved is a mean return of " + ", ".join(f"{least:g} ({name})" for name, least in returns) + "."
+
+
+def _curves(benchmark: str, cases: Mapping[str, tuple[str, int]], command: str) -> str:
+    recorded = record(benchmark)
     lines = ["| algorithm | recipe | steps | seconds, from a cold start | mean return at the end | solved after |"]
     lines.append("| --- | --- | --- | --- | --- | --- |")
-    cases = {case["case"]: case for case in recorded["cases"]} if recorded else {}
-    for name, (recipe, steps) in RECIPES.items():
+    figures_of = {case["case"]: case for case in recorded["cases"]} if recorded else {}
+    for name, (recipe, steps) in cases.items():
         row = f"| {name} | [{Path(recipe).name}](../{recipe}) | {steps:,} |"
-        sides = cases[name]["runs"] if name in cases else {}
+        sides = figures_of[name]["runs"] if name in figures_of else {}
         figures = [_learned(side, runs) for side, runs in sides.items()] or [("–", "–", "–")]
         lines.append(f"{row} {' | '.join('<br>'.join(column) for column in zip(*figures, strict=True))} |")
-    return "\n".join([*lines, "", source("learning") if recorded else "No run is recorded yet: `python -m benchmarks.learning`."])
+    return "\n".join([*lines, "", source(benchmark) if recorded else f"No run is recorded yet: `{command}`."])
 
 
 def _learned(side: str, runs: list[dict[str, Any]]) -> tuple[str, str, str]:
-    """The median seconds, the median of the last returns, and the median number of steps after which CartPole was solved."""
+    """The median seconds, the median of the last returns, and the median number of steps after which the environment was solved."""
     who = "" if side == "tempo" else f"{side}: "
     solved = [run["steps_to_solved"] for run in runs]
     after = (
@@ -192,7 +208,7 @@ def _learned(side: str, runs: list[dict[str, Any]]) -> tuple[str, str, str]:
 
 def recipes() -> str:
     """The other recipes, each with its first line."""
-    shown = {recipe for recipe, _ in RECIPES.values()}
+    shown = {case[0] for case in (*RECIPES.values(), *CONTROL.values())}
     lines = ["| recipe | what it trains |", "| --- | --- |"]
     for path in sorted((ROOT / "recipes").glob("*.yaml")):
         about = path.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
@@ -272,8 +288,8 @@ def results() -> str:
 
 PARTS: Mapping[str, Callable[..., str]] = {
     "results": results, "times": times, "starts": starts, "classical": classical, "source": source, "picture": picture,
-    "algorithms": algorithms, "recipes": recipes, "solved": solved, "growth": growth, "pictures": pictures, "caches": caches,
-    "sides": sides,
+    "algorithms": algorithms, "control": control, "enough": enough, "recipes": recipes, "solved": solved, "growth": growth,
+    "pictures": pictures, "caches": caches, "sides": sides,
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import tempo_core as tp
+from tempo_core.report.programs.plan import Plan
 from tempo_llm.attention import spelling_of
 from tempo_llm.stacks import Body, Stack, prefix
 
@@ -25,7 +25,7 @@ class LayerBytes:
     weights: int
 
 
-def by_layers(plan: tp.Plan, stacks: Sequence[Stack], weights: Mapping[str, Any]) -> list[LayerBytes]:
+def by_layers(plan: Plan, stacks: Sequence[Stack], weights: Mapping[str, Any]) -> list[LayerBytes]:
     """What the layers of a program take. `weights` are those of the program, by name."""
     rows = []
     for body, repeats in ((body, stack.repeats) for stack in stacks for body in stack.bodies):

@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Self, TypeAlias, TypedDict, Unpack
+from typing import ClassVar, Literal, Required, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
@@ -30,6 +30,16 @@ AnyObservation: TypeAlias = (
 """An observation, or a batch: an array or numbers, a choice, a dict for a Dict, a tuple for a Tuple."""
 
 
+class Schedule(TypedDict, total=False):
+    """A number that changes over the run (docs/rl.md, "Schedules")."""
+
+    schedule: Required[Literal["linear", "cosine", "steps"]]
+    start: float
+    end: float
+    values: list[float]
+    at: list[int]
+
+
 class Keys(TypedDict, total=False):
     """The keys of every algorithm (docs/rl.md)."""
 
@@ -39,7 +49,9 @@ class Keys(TypedDict, total=False):
     num_steps: int
     hidden: list[int]
     activation: Literal["tanh", "relu"]
-    network: Literal["mlp", "cnn", "gru", "lstm"]
+    network: Literal["mlp", "cnn", "gru", "lstm", "attention"]
+    attention_window: int | None
+    attention_heads: int
     convolutions: list[tuple[int, int, int]]
     embedding: int | None
     frames: int
@@ -48,10 +60,10 @@ class Keys(TypedDict, total=False):
     norm_reward: bool
     squash_actions: bool
     policy: str | None
-    learning_rate: float
+    learning_rate: float | Schedule
     anneal_lr: bool
     gamma: float
-    ent_coef: float
+    ent_coef: float | Schedule
     max_grad_norm: float | None
     save_every: int
     keep: int
@@ -78,7 +90,7 @@ class PPOKeys(Keys, total=False):
     num_minibatches: int
     update_epochs: int
     norm_adv: bool
-    clip_coef: float
+    clip_coef: float | Schedule
     clip_vloss: bool
     target_kl: float | None
     vf_coef: float
@@ -87,6 +99,8 @@ class PPOKeys(Keys, total=False):
 class A2CKeys(Keys, total=False):
     """The keys of `A2C`."""
 
+    n_step: int | None
+    gae_lambda: float
     vf_coef: float
 
 
@@ -98,20 +112,54 @@ class ReinforceKeys(Keys, total=False):
     vf_coef: float
 
 
-class DQNKeys(Keys, total=False):
-    """The keys of `DQN`."""
+class ReplayKeys(Keys, total=False):
+    """The keys of agents with a replay buffer."""
 
     buffer_size: int
     batch_size: int
     gradient_steps: int
     learning_starts: int
+
+
+class DQNKeys(ReplayKeys, total=False):
+    """The keys of `DQN`."""
+
     target_network_frequency: int
     tau: float
     double_q: bool
     huber_delta: float
+    n_step: int
+    prioritized: bool
+    priority_exponent: float
+    importance_exponent: float
     start_e: float
     end_e: float
     exploration_fraction: float
+
+
+class ContinuousKeys(ReplayKeys, total=False):
+    """The keys that `SAC` and `TD3` share."""
+
+    q_lr: float | Schedule
+    policy_lr: float | Schedule
+    tau: float
+    policy_frequency: int
+    noise_correlation: float
+
+
+class SACKeys(ContinuousKeys, total=False):
+    """The keys of `SAC`."""
+
+    alpha: float
+    autotune: bool
+
+
+class TD3Keys(ContinuousKeys, total=False):
+    """The keys of `TD3`."""
+
+    policy_noise: float
+    noise_clip: float
+    exploration_noise: float
 
 
 class Algorithm:
@@ -275,7 +323,7 @@ class PPO(Algorithm):
 
 
 class A2C(Algorithm):
-    """N-step advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783), synchronous; n is `num_steps`."""
+    """N-step advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783), synchronous; n is `n_step`, or the rest of the rollout."""
 
     name = "actor_critic"
 
@@ -311,10 +359,30 @@ def _environment(env: AnyEnvironment) -> EnvRecipe:
     return EnvRecipe(env)
 
 
+class SAC(Algorithm):
+    """Soft actor-critic (Haarnoja et al., 2018b, arXiv:1812.05905), for continuous actions (Box)."""
+
+    name = "sac"
+
+    def __init__(self, env: AnyEnvironment | EnvRecipe, **keys: Unpack[SACKeys]):
+        """`env` is an id, an environment, a function that makes one, or an environment in JAX. Raises `RecipeError` and `EnvError`."""
+        super().__init__(env, keys)
+
+
+class TD3(Algorithm):
+    """Twin delayed deep deterministic policy gradient (Fujimoto et al., 2018, arXiv:1802.09477), for continuous actions (Box)."""
+
+    name = "td3"
+
+    def __init__(self, env: AnyEnvironment | EnvRecipe, **keys: Unpack[TD3Keys]):
+        """`env` is an id, an environment, a function that makes one, or an environment in JAX. Raises `RecipeError` and `EnvError`."""
+        super().__init__(env, keys)
+
+
 def load(path: str | Path, env: AnyEnvironment | EnvRecipe | None = None, trust: bool = False) -> Algorithm:
     """The agent in a file or run directory, of whichever algorithm. Raises as `Algorithm.load` does."""
     name = load_checkpoint(find_checkpoint(Path(path)), trust).recipe.algorithm
-    for kind in (PPO, A2C, REINFORCE, DQN):
+    for kind in (PPO, A2C, REINFORCE, DQN, SAC, TD3):
         if kind.name == name:
             return kind.load(path, env, trust)
     names = ", ".join(ALGORITHMS)

@@ -30,8 +30,10 @@ class Choices:
     index: tuple[tp.Expr | int, ...] | None = None
 
     @staticmethod
-    def build(observations: Observations, width: int | None, domain: Sequence[tp.Expr], fed: bool) -> Choices:
-        """The table `embedding` of rows of `width` numbers, or one-hot choices if that is 0.
+    def build(
+        observations: Observations, width: int | None, domain: Sequence[tp.Expr], fed: bool, name: str = "embedding"
+    ) -> Choices:
+        """The table `name` of rows of `width` numbers, or one-hot choices if that is 0.
 
         By default a choice has 64 numbers. If there are more than eight choices, all have 512 together, but each at least 8. Raises
         `RecipeError` for a table that is too large.
@@ -43,7 +45,7 @@ class Choices:
                 f"the embedding of {rows:,} values x {width:,} is too large: at most {LARGEST:,} weights",
                 hint="use a narrower one: embedding=8",
             )
-        table = tp.nn.Embedding(rows, width, domain=tuple(domain), fed=fed, name="embedding") if width else None
+        table = tp.nn.Embedding(rows, width, domain=tuple(domain), fed=fed, name=name) if width else None
         return Choices(observations.shape, observations.counts, table)
 
     @property

@@ -135,3 +135,72 @@ class Gaussian:
         """Differential entropy in nats, in the batch's shape; all elements of the batch have the same entropy."""
         constant = 0.5 + 0.5 * math.log(2 * math.pi)
         return (self.mean * 0.0 + self.log_std + constant).sum(-1)
+
+
+@dataclass(frozen=True)
+class SquashedGaussian:
+    """Actions tanh(x) between -1 and 1, where x has independent normals of mean `mean` and deviation exp(`log_std`), both (..., A).
+
+    Densities are those of the actions: log p(tanh x) = log N(x) - log(1 - tanh² x), summed over A (Haarnoja et al., 2018b, appendix C).
+    """
+
+    mean: tp.Tensor
+    log_std: tp.Tensor
+
+    def from_noise(self, noise: tp.Tensor) -> tuple[tp.Tensor, tp.Tensor]:
+        """The actions (..., A) that standard normal `noise` (..., A) gives, and their log densities, in the batch's shape."""
+        x = self.mean + tp.exp(self.log_std) * noise
+        normal = noise * noise * -0.5 - self.log_std - 0.5 * math.log(2 * math.pi)
+        return tp.tanh(x), (normal - _log_slope(x)).sum(-1)
+
+    def sample_with_log_prob(self) -> tuple[tp.Tensor, tp.Tensor]:
+        """One draw for every batch element and every point of the mean's domain, and its log density. Gradients flow through both."""
+        return self.from_noise(tp.random.normal(self.mean.shape, domain=tuple(step.expr for step in self.mean.domain.steps)))
+
+    def sample(self) -> tp.Tensor:
+        """One draw for every batch element and every point of the mean's domain."""
+        return self.sample_with_log_prob()[0]
+
+    def mode(self) -> tp.Tensor:
+        """The action tanh(mean), as the field has it. (The density is greatest elsewhere.)"""
+        return tp.tanh(self.mean)
+
+    def log_prob(self, action: tp.Tensor) -> tp.Tensor:
+        """The log density of `action` (..., A). Of an action next to -1 or 1 it is only roughly known: use `sample_with_log_prob`."""
+        x = tp.arctanh(tp.clip(action, -LARGEST_ACTION, LARGEST_ACTION))
+        return (Gaussian(self.mean, self.log_std).log_prob(x)) - _log_slope(x).sum(-1)
+
+    def entropy(self) -> tp.Tensor:
+        """An estimate from one draw, in nats: there is no closed form."""
+        return -self.sample_with_log_prob()[1]
+
+
+LARGEST_ACTION = 1.0 - 2.0**-23  # next to 1 in float32
+
+
+def _log_slope(x: tp.Tensor) -> tp.Tensor:
+    """log(1 - tanh² x), the log of the derivative of tanh, without overflow."""
+    return 2.0 * (math.log(2.0) - x - tp.softplus(-2.0 * x))
+
+
+@dataclass(frozen=True)
+class Deterministic:
+    """One action `mean` (..., A), always, with probability 1."""
+
+    mean: tp.Tensor
+
+    def sample(self) -> tp.Tensor:
+        """The action."""
+        return self.mean
+
+    def mode(self) -> tp.Tensor:
+        """The action."""
+        return self.mean
+
+    def log_prob(self, action: tp.Tensor) -> tp.Tensor:
+        """0 for the action, and -∞ for all others."""
+        return tp.where((action == self.mean).all(-1), 0.0, float("-inf"))
+
+    def entropy(self) -> tp.Tensor:
+        """0 in the batch's shape."""
+        return (self.mean * 0.0).sum(-1)

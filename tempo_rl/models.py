@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Self
+from typing import NamedTuple, Self, TypeAlias
 
 import tempo_core as tp
+from tempo_rl.attention import Attention
 from tempo_rl.choices import Choices
 from tempo_rl.distributions import Categorical, Distribution, EpsilonGreedy, Gaussian, MultiCategorical
 from tempo_rl.env.spaces import Actions, Continuous, Discrete, MultiDiscrete, Observations
@@ -23,6 +24,7 @@ Index = tuple[tp.Expr | int, ...]  # a point of the parameters' domain
 LARGEST = 2**31 - 1  # elements of an array
 Convolution = tuple[int, int, int]  # features, kernel, stride
 MEMORIES: Mapping[str, type[tp.nn.GRUCell | tp.nn.LSTMCell]] = {"gru": tp.nn.GRUCell, "lstm": tp.nn.LSTMCell}
+Memory: TypeAlias = tp.nn.GRUCell | tp.nn.LSTMCell | Attention
 ACTIVATIONS: Mapping[str, Callable[[tp.Tensor], tp.Tensor]] = {"tanh": tp.tanh, "relu": tp.relu}
 
 
@@ -87,7 +89,12 @@ class Convolutions:
 
     @staticmethod
     def build(
-        shape: tuple[int, ...], convolutions: Sequence[Convolution], domain: Sequence[tp.Expr], fed: bool, activation: str
+        shape: tuple[int, ...],
+        convolutions: Sequence[Convolution],
+        domain: Sequence[tp.Expr],
+        fed: bool,
+        activation: str,
+        name: str = "convolution",
     ) -> Convolutions:
         """A layer of (features, kernel, stride) for each of `convolutions`. Raises `EnvError` for observations that are not images."""
         if not 2 <= len(shape) <= 4:
@@ -97,8 +104,10 @@ class Convolutions:
             )
         layers, n_in = list[tp.nn.Conv2d](), 1 if len(shape) == 2 else shape[-1] * (shape[0] if len(shape) == 4 else 1)
         for k, (n_out, kernel, stride) in enumerate(convolutions):
-            name, start = f"convolution.{k}", tp.nn.he_uniform()
-            layers.append(tp.nn.Conv2d(n_in, n_out, kernel, tuple(domain), stride, "SAME", fed=fed, name=name, initial=start))
+            start = tp.nn.he_uniform()
+            layers.append(
+                tp.nn.Conv2d(n_in, n_out, kernel, tuple(domain), stride, "SAME", fed=fed, name=f"{name}.{k}", initial=start)
+            )
             n_in = n_out
         return Convolutions(shape, tuple(layers), None, activation)
 
@@ -131,48 +140,43 @@ class Convolutions:
         return replace(self, layers=tuple(layer.using({n: parameters[n] for n in layer.parameters()}) for layer in self.layers))
 
 
-@dataclass(frozen=True)
-class ActorCritic:
-    """A policy and a value function. `model[i, 0, 0]` reads the parameters at one point.
+class Context(NamedTuple):
+    """What the memory of network "attention" attends to: with so many heads, to so many steps. `is_whole`: no rollout has more."""
 
-    They share the layers of `encoder`, `trunk` and `memory`, as far as there are such: observations go through convolutions or, if they hold
-    choices, an embedding, then through linear layers, then into a recurrent cell, whose state is the memory of the episode.
-    """
+    heads: int
+    window: int
+    is_whole: bool
 
-    observations: Observations
-    actions: Actions
-    policy_network: Network
-    value_network: Network | None
-    log_std: tp.Tensor | None = None  # for continuous actions: one number per action dimension
-    trunk: Network | None = None
-    normalizer: Normalizer | None = None  # of observations
-    encoder: Convolutions | Choices | None = None
-    memory: tp.nn.GRUCell | tp.nn.LSTMCell | None = None
 
-    @classmethod
+class Layers(NamedTuple):
+    """The parts of a model: the networks of its policy and value, and those that they share."""
+
+    policy: Network
+    value: Network | None
+    trunk: Network | None
+    encoder: Convolutions | Choices | None
+    memory: Memory | None
+
+    @staticmethod
     def build(
-        cls,
         observations: Observations,
-        actions: Actions,
-        hidden: Sequence[int] = (64, 64),
-        domain: Sequence[tp.Expr] = (),
-        critic: bool = True,
-        fed: bool = False,
-        shared: bool = False,
-        activation: str = "tanh",
-        network: str = "mlp",
-        convolutions: Sequence[Convolution] = (),
-        embedding: int | None = None,
-    ) -> Self:
-        """A model with parameters over `domain`. With `fed`, they are inputs of the program with the same names.
-
-        `network` is "mlp", "cnn" (`convolutions` first), "gru" or "lstm" (a cell of the last width of `hidden` instead of the last layer).
-        With `shared`, and in all networks but "mlp", the hidden layers are a trunk of policy and value. Choices in observations become rows of
-        a table, `embedding` wide (None: 64, or less for more than eight choices), or one-hot if that is 0.
-        """
+        n_out: int,
+        hidden: Sequence[int],
+        domain: Sequence[tp.Expr],
+        critic: bool,
+        fed: bool,
+        shared: bool,
+        activation: str,
+        network: str,
+        convolutions: Sequence[Convolution],
+        embedding: int | None,
+        context: Context | None,
+    ) -> Layers:
+        """Parts with parameters over `domain`, as `ActorCritic.build` has them; the policy gives `n_out` numbers."""
         encoder: Convolutions | Choices | None = None
-        memory, trunk, width = None, None, 0
-        n_in, n_out = math.prod(observations.shape), _outputs(actions)
+        trunk, width = None, 0
+        memory: Memory | None = None
+        n_in = math.prod(observations.shape)
         if network == "cnn":
             if observations.has_parts:
                 raise EnvError(
@@ -191,8 +195,59 @@ class ActorCritic:
         if network in MEMORIES:
             memory = MEMORIES[network](n_in, width, domain=tuple(domain), fed=fed, name="memory")
             n_in = width
+        if network == "attention" and context is not None:
+            memory = Attention(n_in, context.heads, context.window, context.is_whole, domain, fed, "memory")
         policy = Network.build("policy", (n_in, *hidden, n_out), 0.01, domain, fed, activation)
         value = Network.build("value", (n_in, *hidden, 1), 1.0, domain, fed, activation) if critic else None
+        return Layers(policy, value, trunk, encoder, memory)
+
+
+@dataclass(frozen=True)
+class ActorCritic:
+    """A policy and a value function. `model[i, 0, 0]` reads the parameters at one point.
+
+    They share the layers of `encoder`, `trunk` and `memory`, as far as there are such: observations go through convolutions or, if they hold
+    choices, an embedding, then through linear layers, then into a recurrent cell, whose state is the memory of the episode.
+    """
+
+    observations: Observations
+    actions: Actions
+    policy_network: Network
+    value_network: Network | None
+    log_std: tp.Tensor | None = None  # for continuous actions: one number per action dimension
+    trunk: Network | None = None
+    normalizer: Normalizer | None = None  # of observations
+    encoder: Convolutions | Choices | None = None
+    memory: Memory | None = None
+
+    @classmethod
+    def build(
+        cls,
+        observations: Observations,
+        actions: Actions,
+        hidden: Sequence[int] = (64, 64),
+        domain: Sequence[tp.Expr] = (),
+        critic: bool = True,
+        fed: bool = False,
+        shared: bool = False,
+        activation: str = "tanh",
+        network: str = "mlp",
+        convolutions: Sequence[Convolution] = (),
+        embedding: int | None = None,
+        context: Context | None = None,
+    ) -> Self:
+        """A model with parameters over `domain`. With `fed`, they are inputs of the program with the same names.
+
+        `network` is "mlp", "cnn" (`convolutions` first), "gru" or "lstm" (a cell of the last width of `hidden` instead of the last layer), or
+        "attention" (over `context`, after the layers).
+        With `shared`, and in all networks but "mlp", the hidden layers are a trunk of policy and value. Choices in observations become rows of
+        a table, `embedding` wide (None: 64, or less for more than eight choices), or one-hot if that is 0.
+        """
+        n_out = _outputs(actions)
+        layers = Layers.build(
+            observations, n_out, hidden, domain, critic, fed, shared, activation, network, convolutions, embedding, context
+        )
+        policy, value, trunk, encoder, memory = layers
         if not isinstance(actions, Continuous):
             return cls(observations, actions, policy, value, trunk=trunk, encoder=encoder, memory=memory)
         if fed:
@@ -243,11 +298,15 @@ class ActorCritic:
     @property
     def states(self) -> dict[str, int]:
         """The parts of the memory by name, with their widths; none without a memory."""
+        if isinstance(self.memory, Attention):
+            return {f"memory.{part}": width for part, width in self.memory.widths.items()}
         return {} if self.memory is None else {f"memory.{part}": self.memory.hidden for part in self.memory.states}
 
     def remembered(self, features: tp.Tensor, states: Sequence[tp.Tensor]) -> tuple[tp.Tensor, ...]:
         """What is read and then remembered: the state of the memory (..., width) after `features`, its output first."""
         assert self.memory is not None, "this model has no memory"
+        if isinstance(self.memory, Attention):
+            return self.memory.remembered(features, states)
         after = self.memory(features, *states)
         return after if isinstance(after, tuple) else (after,)
 
@@ -265,21 +324,25 @@ class ActorCritic:
 
     def features(self, observation: tp.Tensor) -> tp.Tensor:
         """The numbers (..., n) of `observation` (..., *observations.shape) that policy, value and memory take."""
+        return self.read(observation, self.encoder, self.trunk)
+
+    def read(self, observation: tp.Tensor, encoder: Convolutions | Choices | None, trunk: Network | None) -> tp.Tensor:
+        """The same with other layers: a critic's."""
         choices = observation
         if self.normalizer is not None:
             observation = self.normalizer(observation.astype("float32"))
         elif self.observations.dtype == "uint8":
             observation = observation.astype("float32") * (1.0 / 255.0)
-        if self.encoder is not None:
+        if encoder is not None:
             numbers = observation if observation.dtype == "float32" else observation.astype("float32")
-            features = self.encoder(choices, numbers) if isinstance(self.encoder, Choices) else self.encoder(numbers)
-            return features if self.trunk is None else self.trunk(features)
+            features = encoder(choices, numbers) if isinstance(encoder, Choices) else encoder(numbers)
+            return features if trunk is None else trunk(features)
         rank = len(self.observations.shape)
         if rank != 1:
             batch = observation.shape[: observation.rank - rank]
             observation = observation.reshape(*batch, math.prod(self.observations.shape))
         features = observation if observation.dtype == "float32" else observation.astype("float32")
-        return features if self.trunk is None else self.trunk(features)
+        return features if trunk is None else trunk(features)
 
 
 @dataclass(frozen=True)
@@ -302,6 +365,7 @@ class ActionValues(ActorCritic):
         network: str = "mlp",
         convolutions: Sequence[Convolution] = (),
         embedding: int | None = None,
+        context: Context | None = None,
     ) -> Self:
         """A model with parameters over `domain`, as `ActorCritic.build`. Raises `EnvError` unless an action is one choice (Discrete)."""
         if not isinstance(actions, Discrete):
@@ -345,9 +409,17 @@ def build_model(
     fed: bool = False,
 ) -> ActorCritic:
     """The recipe's model: `ActorCritic`, or the subclass that its key `policy` names. Raises `EnvError` for one that does not exist."""
-    kind: type[ActorCritic] = ActionValues if isinstance(recipe, DQNRecipe) else ActorCritic
+    from tempo_rl.continuous import DeterministicPolicy, SquashedPolicy
+
+    kinds: dict[str, type[ActorCritic]] = {"dqn": ActionValues, "sac": SquashedPolicy, "td3": DeterministicPolicy}
+    kind = kinds.get(recipe.algorithm, ActorCritic)
     if recipe.policy is not None:
         kind = load_class(recipe.policy, kind)
+    contexts = (
+        [Context(recipe.attention_heads, recipe.context, recipe.attention_window is None)]
+        if recipe.network == "attention"
+        else []
+    )
     model = kind.build(
         observations,
         actions,
@@ -360,6 +432,7 @@ def build_model(
         recipe.network,
         recipe.convolutions,
         recipe.embedding,
+        *contexts,
     )
     if isinstance(model, ActionValues) and isinstance(recipe, DQNRecipe):
         model = replace(model, epsilon=recipe.end_e)

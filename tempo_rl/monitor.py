@@ -12,10 +12,9 @@ import numpy as np
 
 from tempo_core.runs.logger import Row
 from tempo_rl.errors import RunError
-from tempo_rl.recipe import Recipe
+from tempo_rl.recipe import ContinuousRecipe, Recipe
 from tempo_rl.streams import mend
 
-LOWER = "lower learning_rate or max_grad_norm, for example learning_rate=1e-4"
 RECENT = 10  # iterations whose mean return says how good the parameters are
 
 
@@ -38,6 +37,13 @@ class Iteration:
 
 Callback: TypeAlias = Callable[[Iteration], bool | None]
 """A function that is called after each iteration. Training stops, and is saved, after an iteration for which it returns True."""
+
+
+def lower(recipe: Recipe) -> str:
+    """What to try if learning diverges."""
+    if isinstance(recipe, ContinuousRecipe):
+        return "lower q_lr and policy_lr, for example q_lr=1e-4"
+    return "lower learning_rate or max_grad_norm, for example learning_rate=1e-4"
 
 
 class DivergenceError(RunError):
@@ -109,5 +115,5 @@ class TrainingMonitor:
         self._stopped = True
         raise DivergenceError(
             f"training diverged in iteration {iteration} (counted from 0): {problems[0]}",
-            hint=f"metrics.csv shows where it began; {LOWER}",
+            hint=f"metrics.csv shows where it began; {lower(self.recipe)}",
         )

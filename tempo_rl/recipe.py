@@ -27,8 +27,19 @@ from tempo_rl.env.registry import is_functional
 from tempo_rl.env.source import AnyEnvironment, Source, source_of
 from tempo_rl.errors import RecipeError
 from tempo_rl.references import foreign_references, load_reference, reference_to
+from tempo_rl.schedule import Rate, ScheduleRecipe, Weight
 
-__all__ = ["ALGORITHMS", "Recipe", "WandbRecipe", "dump_recipe", "find_recipe", "load_recipe", "make_recipe", "shipped_recipes"]
+__all__ = [
+    "ALGORITHMS",
+    "Recipe",
+    "ScheduleRecipe",
+    "WandbRecipe",
+    "dump_recipe",
+    "find_recipe",
+    "load_recipe",
+    "make_recipe",
+    "shipped_recipes",
+]
 
 
 PLAIN = (str, int, float, list, dict, type(None))  # what a file may hold in the place of an id
@@ -83,6 +94,9 @@ class EnvRecipe(Strict):
         return self
 
 
+MEMORIES = ("gru", "lstm", "attention")  # networks that remember
+
+
 class Recipe(Strict):
     """The keys of every algorithm. An iteration is `num_envs * num_steps` environment steps."""
 
@@ -94,7 +108,13 @@ class Recipe(Strict):
     num_steps: Count = 128
     hidden: list[Count] = Field(default_factory=lambda: [64, 64])
     activation: Literal["tanh", "relu"] = "tanh"  # between layers
-    network: Literal["mlp", "cnn", "gru", "lstm"] = "mlp"  # linear layers; convolutions before them; a memory after them
+    network: Literal["mlp", "cnn", "gru", "lstm", "attention"] = (
+        "mlp"  # linear layers; convolutions before them; a memory after them
+    )
+    attention_window: Annotated[int, Field(ge=2)] | None = (
+        None  # steps that a step attends to, with itself; None: all of its rollout
+    )
+    attention_heads: Count = 4
     convolutions: list[tuple[Count, Count, Count]] = Field(
         default_factory=lambda: [(16, 3, 2), (32, 3, 2)]
     )  # features, kernel, stride
@@ -107,10 +127,10 @@ class Recipe(Strict):
     norm_reward: bool = False  # rewards by the running variance of discounted returns
     squash_actions: bool = False  # continuous actions by tanh to their bounds, instead of clipping
     policy: str | None = None  # module:Class, derived from tempo_rl.models:ActorCritic
-    learning_rate: Positive = 2.5e-3
+    learning_rate: Rate = 2.5e-3
     anneal_lr: bool = True
     gamma: Unit = 0.99
-    ent_coef: NonNegative = 0.0
+    ent_coef: Weight = 0.0
     max_grad_norm: Positive | None = 0.5
     save_every: Annotated[int, Field(ge=0)] = 0  # iterations between numbered checkpoints; 0: ten in a run
     keep: Count = 3  # numbered checkpoints that stay, besides the latest and the best
@@ -129,6 +149,16 @@ class Recipe(Strict):
     tensorboard: bool = False
     track: bool = False
     wandb: WandbRecipe = Field(default_factory=WandbRecipe)
+
+    @property
+    def context(self) -> int:
+        """The steps that a step attends to, with itself, if the network is attention."""
+        return self.attention_window or self.num_steps
+
+    @property
+    def scales_actions(self) -> bool:
+        """Whether the policy's actions are numbers between -1 and 1, which are mapped to the bounds of the action space."""
+        return False
 
     @property
     def iterations(self) -> int:
@@ -158,10 +188,21 @@ class Recipe(Strict):
 
     @model_validator(mode="after")
     def _check_network(self) -> Recipe:
-        if self.network in ("gru", "lstm") and self.algorithm in ALGORITHMS and self.algorithm != "ppo":
+        if self.network in MEMORIES and self.algorithm in ALGORITHMS and self.algorithm != "ppo":
             raise ValueError(
                 f"network={self.network} is for ppo, but {self.algorithm} has no memory: write network=mlp and frames=4, for example"
             )
+        if self.network == "attention":
+            width = (self.hidden or [0])[-1]
+            if width % (2 * self.attention_heads) or not width:
+                raise ValueError(
+                    f"network=attention divides the last width of hidden={self.hidden} into attention_heads={self.attention_heads} heads of an "
+                    "even width: write hidden=[64] and attention_heads=4, for example"
+                )
+            if (self.attention_window or 0) > self.num_steps:
+                raise ValueError(
+                    f"attention_window={self.attention_window} is more than num_steps={self.num_steps}: a step attends to its rollout alone"
+                )
         if self.network == "cnn" and not self.convolutions:
             raise ValueError("network=cnn needs convolutions, such as convolutions=[[16, 3, 2]]")
         return self
@@ -187,7 +228,7 @@ class PPORecipe(Recipe):
     num_minibatches: Count = 4
     update_epochs: Count = 4
     norm_adv: bool = True
-    clip_coef: Positive = 0.2
+    clip_coef: Rate = 0.2
     clip_vloss: bool = False
     target_kl: Positive | None = None  # the rest of an iteration's updates are left out where approx_kl exceeds 1.5 times this
     vf_coef: NonNegative = 0.5
@@ -204,7 +245,7 @@ class PPORecipe(Recipe):
                 f"num_minibatches={self.num_minibatches} does not divide the batch of num_envs={self.num_envs} "
                 f"x num_steps={self.num_steps} = {batch}"
             )
-        if self.network in ("gru", "lstm") and self.num_envs % self.num_minibatches:
+        if self.network in MEMORIES and self.num_envs % self.num_minibatches:
             raise ValueError(
                 f"network={self.network} learns from whole sequences: num_minibatches={self.num_minibatches} does not divide "
                 f"num_envs={self.num_envs}"
@@ -215,10 +256,20 @@ class PPORecipe(Recipe):
 
 
 class ActorCriticRecipe(Recipe):
-    """N-step advantage actor-critic; n is `num_steps`."""
+    """N-step advantage actor-critic."""
 
     algorithm: Literal["actor_critic"] = "actor_critic"
+    n_step: Count | None = None  # the rewards in a return; None: all to the end of the rollout
+    gae_lambda: Unit = 1.0  # less than 1: returns are a mean over all n (lambda-returns)
     vf_coef: NonNegative = 0.5
+
+    @model_validator(mode="after")
+    def _check_returns(self) -> ActorCriticRecipe:
+        if self.n_step is not None and self.gae_lambda < 1.0:
+            raise ValueError(
+                f"n_step={self.n_step} and gae_lambda={self.gae_lambda} are two kinds of returns: leave one of them out"
+            )
+        return self
 
 
 class ReinforceRecipe(Recipe):
@@ -230,29 +281,17 @@ class ReinforceRecipe(Recipe):
     vf_coef: NonNegative = 0.5
 
 
-class DQNRecipe(Recipe):
-    """Deep Q-learning. An iteration acts for `num_steps` steps, and then makes `gradient_steps` updates."""
+class ReplayRecipe(Recipe):
+    """What agents with a replay buffer share. An iteration acts for `num_steps` steps, and then makes `gradient_steps` updates."""
 
-    algorithm: Literal["dqn"] = "dqn"
     num_envs: Count = 8
     num_steps: Count = 8
     activation: Literal["tanh", "relu"] = "relu"
-    learning_rate: Positive = 1e-3
     anneal_lr: bool = False
-    max_grad_norm: Positive | None = 10.0
     buffer_size: Count = 10_000  # environment steps, rounded up to whole iterations, from which updates draw
     batch_size: Count = 128
     gradient_steps: Count = 8
     learning_starts: Annotated[int, Field(ge=0)] = 1_000  # environment steps before the first update; of a short run a tenth
-    target_network_frequency: Count = 500  # environment steps, rounded up to whole iterations, between two targets
-    tau: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # 1: the target network becomes a copy; less: it goes a part of the way
-    double_q: bool = True
-    huber_delta: Positive = (
-        10.0  # greater errors weigh as this one; far below the scale of returns, values are medians instead of means
-    )
-    start_e: Unit = 1.0  # the probability of a random action at first,
-    end_e: Unit = 0.05  # at the end,
-    exploration_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5  # and the part of the run in which it falls
 
     @model_validator(mode="before")
     @classmethod
@@ -263,10 +302,7 @@ class DQNRecipe(Recipe):
         return {"learning_starts": int(total) // 10, **values}
 
     @model_validator(mode="after")
-    def _check_keys(self) -> DQNRecipe:
-        for key, is_set in (("ent_coef", self.ent_coef), ("shared", self.shared)):
-            if is_set:
-                raise ValueError(f"{key} is for agents with a policy, but DQN has only values of actions: leave it out")
+    def _check_start(self) -> Self:
         if self.learning_starts > self.total_timesteps:
             raise ValueError(
                 f"learning_starts={self.learning_starts} is more than total_timesteps={self.total_timesteps}: nothing would be learned"
@@ -278,10 +314,102 @@ class DQNRecipe(Recipe):
         """The iterations from which updates draw, the present one included."""
         return -(-self.buffer_size // (self.num_envs * self.num_steps))
 
+
+class DQNRecipe(ReplayRecipe):
+    """Deep Q-learning."""
+
+    algorithm: Literal["dqn"] = "dqn"
+    learning_rate: Rate = 1e-3
+    max_grad_norm: Positive | None = 10.0
+    target_network_frequency: Count = 500  # environment steps, rounded up to whole iterations, between two targets
+    tau: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # 1: the target network becomes a copy; less: it goes a part of the way
+    double_q: bool = True
+    huber_delta: Positive = (
+        10.0  # greater errors weigh as this one; far below the scale of returns, values are medians instead of means
+    )
+    n_step: Count = 1  # the rewards in a return, fewer at the end of an episode or of an iteration
+    prioritized: bool = False  # rows by the size of their last error, instead of all as likely
+    priority_exponent: NonNegative = 0.6  # 0: all as likely
+    importance_exponent: Unit = 0.4  # of the correction in the loss; it rises to 1 over the run
+    start_e: Unit = 1.0  # the probability of a random action at first,
+    end_e: Unit = 0.05  # at the end,
+    exploration_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5  # and the part of the run in which it falls
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> DQNRecipe:
+        for key, is_set in (("ent_coef", self.ent_coef), ("shared", self.shared)):
+            if is_set:
+                raise ValueError(f"{key} is for agents with a policy, but DQN has only values of actions: leave it out")
+        return self
+
     @property
     def target_iterations(self) -> int:
         """The iterations from one target network to the next."""
         return -(-self.target_network_frequency // (self.num_envs * self.num_steps))
+
+
+class ContinuousRecipe(ReplayRecipe):
+    """What SAC and TD3 share. `gradient_steps` are updates of the critics; the policy is updated once after `policy_frequency` of them."""
+
+    num_envs: Count = 4
+    num_steps: Count = 16
+    gradient_steps: Count = 64
+    hidden: list[Count] = Field(default_factory=lambda: [256, 256])
+    buffer_size: Count = 1_000_000
+    batch_size: Count = 256
+    max_grad_norm: Positive | None = None
+    q_lr: Rate = 1e-3  # of the critics
+    policy_lr: Rate = 3e-4
+    tau: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005  # how far target networks move towards the present ones
+    policy_frequency: Count = 1
+    noise_correlation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0  # of the noise of exploration from one step to the next
+
+    @property
+    def scales_actions(self) -> bool:
+        return True
+
+    @property
+    def policy_updates(self) -> int:
+        """The updates of the policy in an iteration."""
+        return self.gradient_steps // self.policy_frequency
+
+    @model_validator(mode="after")
+    def _check_continuous(self) -> Self:
+        if self.gradient_steps % self.policy_frequency:
+            raise ValueError(
+                f"policy_frequency={self.policy_frequency} does not divide gradient_steps={self.gradient_steps}: the policy is updated "
+                "after so many updates of the critics"
+            )
+        name = self.algorithm.upper()
+        for key, instead in (
+            ("learning_rate", "write q_lr and policy_lr"),
+            ("ent_coef", "leave it out"),
+            ("shared", "leave it out"),
+        ):
+            if getattr(self, key) != Recipe.model_fields[key].default:
+                raise ValueError(f"{key} is not a key of {name}: {instead}")
+        if self.squash_actions:
+            raise ValueError(f"the actions of {name} are always between their bounds: leave squash_actions out")
+        return self
+
+
+class SACRecipe(ContinuousRecipe):
+    """Soft actor-critic."""
+
+    algorithm: Literal["sac"] = "sac"
+    alpha: NonNegative = 0.2  # the weight of the entropy,
+    autotune: bool = True  # unless it is learned, from 1 on, so that the entropy becomes -1 for each number of an action
+
+
+class TD3Recipe(ContinuousRecipe):
+    """Twin delayed deep deterministic policy gradient."""
+
+    algorithm: Literal["td3"] = "td3"
+    q_lr: Rate = 3e-4
+    policy_frequency: Count = 2
+    policy_noise: NonNegative = 0.2  # the deviation of the noise on the target's actions, of which the bounds are -1 and 1,
+    noise_clip: NonNegative = 0.5  # and its largest size
+    exploration_noise: NonNegative = 0.1  # the deviation of the noise on actions
 
 
 ALGORITHMS: dict[str, type[Recipe]] = {
@@ -289,6 +417,8 @@ ALGORITHMS: dict[str, type[Recipe]] = {
     "actor_critic": ActorCriticRecipe,
     "reinforce": ReinforceRecipe,
     "dqn": DQNRecipe,
+    "sac": SACRecipe,
+    "td3": TD3Recipe,
 }
 
 

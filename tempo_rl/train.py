@@ -31,7 +31,7 @@ from tempo_rl.errors import RecipeError, RLError, RunError, own_line
 from tempo_rl.evaluate import Evaluation, Evaluator, evaluate, fault_of_environment, steps_for_a_fault
 from tempo_rl.keeper import Keeper
 from tempo_rl.models import LARGEST
-from tempo_rl.monitor import LOWER, Callback, DivergenceError, Logger, TrainingMonitor
+from tempo_rl.monitor import Callback, DivergenceError, Logger, TrainingMonitor, lower
 from tempo_rl.own import remember
 from tempo_rl.progress import EvaluationProgress, Progress
 from tempo_rl.recipe import Recipe
@@ -483,7 +483,7 @@ def _of_either(error: DivergenceError, recipe: Recipe) -> DivergenceError:
     return DivergenceError(
         f"{error.message}; either learning diverged, or {recipe.env.id} gave a number that is not finite "
         f"(it gave none in {steps:,} more steps)",
-        hint=f"train again with check_finite=true: if the environment is at fault, the error says so. Otherwise {LOWER}",
+        hint=f"train again with check_finite=true: if the environment is at fault, the error says so. Otherwise {lower(recipe)}",
     )
 
 

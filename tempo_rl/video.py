@@ -42,7 +42,6 @@ class _Recording:
 
     def __init__(self, env: VectorEnvironment, camera: Camera):
         self.env, self.num_envs, self.observations, self.actions = env, env.num_envs, env.observations, env.actions
-        self.declared_space = env.declared_space
         self.camera, self.frames, self._is_over = camera, list[np.ndarray](), False
 
     def reset(self, clock: int = 0) -> np.ndarray:

@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.slow
 
 
-def quick(name: str, out: Path) -> dict[str, Any]:
+def quick(name: str, out: Path, *options: str) -> dict[str, Any]:
     """What `python -m benchmarks.<name> --quick` writes."""
-    command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--out", str(out)]
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", *options, "--out", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the figures mean nothing" in done.stdout
@@ -44,13 +44,14 @@ def test_ppo(tmp_path: Path) -> None:
     check_sides(host["ms_per_iteration"], "tempo", "JAX by hand", "environment only")
 
 
-def test_learning(tmp_path: Path) -> None:
-    written = quick("learning", tmp_path / "learning.json")
+@pytest.mark.parametrize("options", [(), ("--control",)], ids=str)
+def test_learning(options: tuple[str, ...], tmp_path: Path) -> None:
+    written = quick("learning", tmp_path / "learning.json", *options)
     for case in written["cases"]:
         (run,) = case["runs"]["tempo"]
         steps = [step for step, _ in run["curve"]]
         assert steps == sorted(steps) and 0 < steps[-1] <= case["steps"]
-        assert all(0 < value <= 500 for _, value in run["curve"])
+        assert all((-2000 if options else 0) < value <= 500 for _, value in run["curve"])
         assert case["seconds"]["tempo"] == pytest.approx(run["seconds"], rel=1e-3)
 
 

@@ -219,7 +219,7 @@ def _nearest(key: str, model: type[BaseModel], prefix: str) -> str:
 
 
 def _explain(error: ErrorDetails) -> str:
-    location = ".".join(map(str, error["loc"]))
+    location = ".".join(part for part in map(str, error["loc"]) if not part.startswith("("))  # but for tags of unions
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     return f"{location} is {_shown(error['input'])}: {error['msg'][0].lower()}{error['msg'][1:]}"

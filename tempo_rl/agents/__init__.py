@@ -10,11 +10,13 @@ from tempo_rl.agents.base import Agent, Monitor
 from tempo_rl.agents.dqn import dqn
 from tempo_rl.agents.ppo import ppo
 from tempo_rl.agents.reinforce import reinforce
+from tempo_rl.agents.sac import sac
+from tempo_rl.agents.td3 import td3
 from tempo_rl.errors import RecipeError
 from tempo_rl.recipe import Recipe
 from tempo_rl.references import load_reference
 
-__all__ = ["AGENTS", "Agent", "Monitor", "actor_critic", "build_agent", "dqn", "ppo", "reinforce"]
+__all__ = ["AGENTS", "Agent", "Monitor", "actor_critic", "build_agent", "dqn", "ppo", "reinforce", "sac", "td3"]
 
 # Each function takes the recipe class of its algorithm; `recipe.ALGORITHMS` has the same names.
 AGENTS: Mapping[str, Callable[[Any, Monitor], Agent]] = {
@@ -22,6 +24,8 @@ AGENTS: Mapping[str, Callable[[Any, Monitor], Agent]] = {
     "actor_critic": actor_critic,
     "reinforce": reinforce,
     "dqn": dqn,
+    "sac": sac,
+    "td3": td3,
 }
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempo_core as tp
-from tempo_rl.agents.advantage import bootstrapped_return
+from tempo_rl.agents.advantage import bootstrapped_return, generalized_advantage, n_step_return
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
+from tempo_rl.agents.schedules import rate, scheduled
 from tempo_rl.env import make_environment
 from tempo_rl.models import build_model
 from tempo_rl.recipe import ActorCriticRecipe
@@ -26,14 +27,25 @@ def actor_critic(recipe: ActorCriticRecipe, monitor: Monitor) -> Agent:
 
         rollout = (slice(0, B), i, slice(0, T))
         learned = learned_from(recipe, step, (b, i, t), (b,), rollout)
-        target = bootstrapped_return(learned, model.value(step.final_observation).detach(), recipe.gamma, (b, i, t))
+        next_value = model.value(step.final_observation).detach()
+        if recipe.n_step is not None:
+            target = n_step_return(learned, next_value, recipe.gamma, recipe.n_step, (b, i, t))
+        elif recipe.gae_lambda < 1.0:
+            estimate = value.detach()
+            target = generalized_advantage(learned, estimate, next_value, recipe.gamma, recipe.gae_lambda, (b, i, t)) + estimate
+        else:
+            target = bootstrapped_return(learned, next_value, recipe.gamma, (b, i, t))
         advantage = target.detach() - value
         policy_loss = -policy.log_prob(action) * advantage.detach()
         per_step = {"policy_loss": policy_loss, "value_loss": 0.5 * advantage**2, "entropy": policy.entropy()}
         metrics = {name: x[rollout].mean() for name, x in per_step.items()}
-        loss = metrics["policy_loss"] + recipe.vf_coef * metrics["value_loss"] - recipe.ent_coef * metrics["entropy"]
+        loss = (
+            metrics["policy_loss"]
+            + recipe.vf_coef * metrics["value_loss"]
+            - scheduled(recipe, recipe.ent_coef, i, I) * metrics["entropy"]
+        )
         loss.backward()
-        learning_rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
+        learning_rate = rate(recipe, recipe.learning_rate, i, I)
         updated = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
 
         metrics = {"loss": loss} | metrics | episode_metrics(step, rollout)

@@ -9,7 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import tempo_core as tp
+from tempo_rl.agents.advantage import NStepWindow
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
+from tempo_rl.agents.priorities import Priorities
+from tempo_rl.agents.replay import Replay
+from tempo_rl.agents.schedules import rate
 from tempo_rl.env import make_environment
 from tempo_rl.models import ActionValues, build_model
 from tempo_rl.recipe import DQNRecipe
@@ -35,27 +39,32 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
         learned = learned_from(recipe, step, (i, t, b), (b,), rollout)
 
         # The replay buffer: rows of the last iterations, drawn anew for each update.
-        oldest = tp.max(i - recipe.replay_iterations + 1, 0)
-        size = (i + 1 - oldest) * T * B
-        rows = tp.minimum(tp.random.uniform((recipe.batch_size,), domain=(i, u)) * size, size - 1).astype("int32")
-
-        def replayed(x: tp.Tensor) -> tp.Tensor:
-            return x[oldest : i + 1, 0:T, 0:B].reshape(size, *x.shape).take(rows).detach()
+        priorities = Priorities(recipe, (i, u), I) if recipe.prioritized else None
+        replayed = Replay.of(recipe, env.observations, i, (T, B), (i, u), priorities)
 
         # Learning: a truncated episode bootstraps from its final observation, a terminated one does not.
         target = {
             name: tp.recurrence(w.shape, w.dtype, domain=(i,), name=f"target.{name}") for name, w in model.parameters().items()
         }
-        following = replayed(step.final_observation)
+        ahead, reward, discount = None, replayed(learned.reward), tp.constant(recipe.gamma)
+        if recipe.n_step > 1:
+            window = NStepWindow.of(learned, recipe.n_step, (i, t, b), t)
+            ahead, reward = window.count - 1, replayed(window.discounted(learned.reward, recipe.gamma))
+            discount = recipe.gamma ** replayed(window.count).astype("float32")
+        following, weight = replayed.following(obs, step, ahead)
         following_values = model.using(target).values(following)
         chooser = model.values(following) if recipe.double_q else following_values
         best = tp.take_along_last(following_values, chooser.argmax(-1))
-        aim = replayed(learned.reward) + recipe.gamma * tp.where(replayed(step.terminated), 0.0, best)
+        aim = reward + discount * tp.where(replayed(step.terminated, ahead), 0.0, best)
         value = tp.take_along_last(model.values(replayed(obs)), replayed(action))
-        loss = huber(value - aim.detach(), recipe.huber_delta).mean()
+        error = value - aim.detach()
+        if priorities is not None:
+            weight = weight * priorities.weights
+            priorities.follow(error.detach())
+        loss = (weight * huber(error, recipe.huber_delta)).mean()
         loss.backward()
-        rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
-        learning_rate = tp.where((i + 1) * (recipe.num_envs * recipe.num_steps) > recipe.learning_starts, rate, 0.0)
+        learning_rate = rate(recipe, recipe.learning_rate, i, I)
+        learning_rate = tp.where((i + 1) * (recipe.num_envs * recipe.num_steps) > recipe.learning_starts, learning_rate, 0.0)
         updated = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
         at_end = {name: w[i, U - 1] for name, w in updated.items()}
         for name, w in target.items():

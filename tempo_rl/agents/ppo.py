@@ -4,7 +4,8 @@ Steps: b environments, i iterations, t rollout time, e epochs, m minibatches. Th
 (i, e, m): acting reads the parameters from the start of an iteration; learning reads and updates the latest ones.
 
 With a memory (network gru or lstm), the state of the memory is one more recurrence over (b, i, t), which begins anew with each episode. A
-minibatch has whole sequences then: each update runs the memory over them again, and gradients flow back through time.
+minibatch has whole sequences then: each update runs the memory over them again, and gradients flow back through time. With attention, a step
+reads the keys and values of its episode's last steps in the rollout, as a slice of time: the same expression in acting and in learning.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import tempo_core as tp
 from tempo_rl.agents.advantage import generalized_advantage
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
+from tempo_rl.agents.schedules import rate, scheduled
+from tempo_rl.attention import Attention
 from tempo_rl.env import make_environment
 from tempo_rl.models import ActorCritic, build_model
 from tempo_rl.recipe import PPORecipe
@@ -29,10 +32,14 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         start = (b, i) if recipe.fresh_episodes else (b,)
         first = env.reset(domain=start)
         obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, i, t), name="obs")
-        states = [tp.recurrence((n,), domain=(b, i, t), name=name) for name, n in model.states.items()]
+        cells = {} if isinstance(model.memory, Attention) else model.states
+        states = [tp.recurrence((n,), domain=(b, i, t), name=name) for name, n in cells.items()]
+        episode = tp.recurrence((), "int32", domain=(b, i, t), name="episode of the rollout")
         features = actor.features(obs)
         after = actor.remembered(features, states) if states else ()
         seen = after[0] if states else features
+        if isinstance(actor.memory, Attention):
+            seen = actor.memory(features, episode, t)
         policy, value = actor.policy_of(seen), actor.value_of(seen)
         action = policy.sample()
         log_prob = policy.log_prob(action)
@@ -45,7 +52,12 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
 
         # Advantages: a truncated episode bootstraps from its final observation, a terminated one does not.
         final = actor.features(step.final_observation)
-        next_value = actor.value_of(actor.remembered(final, after)[0] if states else final)
+        if states:
+            final, *_ = actor.remembered(final, after)
+        if isinstance(actor.memory, Attention):
+            final = actor.memory.after(final, features, episode, t)
+            tp.carry(episode, 0, episode + done.astype("int32"), kept=(b, i))
+        next_value = actor.value_of(final)
         if ends_with_rollout:
             next_value = values_after(value, next_value, (b, i, t), T)
         rollout = (slice(0, B), i, slice(0, T))
@@ -55,14 +67,15 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         returns = advantage + value
 
         # Learning: every epoch goes through the rollouts in a new order, a minibatch at a time.
-        size = recipe.num_envs // recipe.num_minibatches if states else recipe.minibatch_size
-        order = tp.random.permutation(B if states else B * T, domain=(i, e))
+        sequential = model.memory is not None
+        size = recipe.num_envs // recipe.num_minibatches if sequential else recipe.minibatch_size
+        order = tp.random.permutation(B if sequential else B * T, domain=(i, e))
         rows = order.spatial[m * size : m * size + size]
 
         def minibatch(x: tp.Tensor) -> tp.Tensor:
             if recipe.num_minibatches == 1:
                 return x[0:B, i, 0:T].detach()  # all rows: their order does not matter
-            if states:
+            if sequential:
                 return x[0:B, i, 0:T].take(rows, axis=0).detach()
             return x[0:B, i, 0:T].reshape(B * T, *x.shape).take(rows, axis=0).detach()
 
@@ -73,31 +86,35 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         batch_seen = model.features(minibatch(obs))
         if states:
             batch_seen = sequences(model, batch_seen, minibatch(done), [minibatch(s) for s in states], (i, t, e, m), T)
+        if isinstance(model.memory, Attention):
+            attended = model.memory(batch_seen.index(1, t), minibatch(episode).index(1, t), t)
+            batch_seen = tp.moveaxis(attended[i, 0:T, e, m], 0, 1)
         batch_policy, batch_value = model.policy_of(batch_seen), model.value_of(batch_seen)
         log_ratio = batch_policy.log_prob(minibatch(action)) - minibatch(log_prob)
         ratio = tp.exp(log_ratio)
-        clipped = tp.clip(ratio, 1.0 - recipe.clip_coef, 1.0 + recipe.clip_coef)
+        clip_coef = scheduled(recipe, recipe.clip_coef, i, I)
+        clipped = tp.clip(ratio, 1.0 - clip_coef, 1.0 + clip_coef)
         policy_loss = tp.maximum(-batch_advantage * ratio, -batch_advantage * clipped).mean()
 
         target = minibatch(returns)
         error = (batch_value - target) ** 2
         if recipe.clip_vloss:
             old = minibatch(value)
-            near = old + tp.clip(batch_value - old, -recipe.clip_coef, recipe.clip_coef)
+            near = old + tp.clip(batch_value - old, -clip_coef, clip_coef)
             error = tp.maximum(error, (near - target) ** 2)
         value_loss = 0.5 * error.mean()
 
         entropy = batch_policy.entropy().mean()
-        loss = policy_loss - recipe.ent_coef * entropy + recipe.vf_coef * value_loss
+        loss = policy_loss - scheduled(recipe, recipe.ent_coef, i, I) * entropy + recipe.vf_coef * value_loss
         loss.backward()
-        learning_rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
+        learning_rate = rate(recipe, recipe.learning_rate, i, I)
         step_size: tp.Tensor | tp.Expr | float = learning_rate
         if recipe.target_kl is not None:
             step_size = going_on(((ratio - 1.0) - log_ratio).mean(), recipe.target_kl, (i, e, m)) * learning_rate
         updated = tp.optim.Adam(model.parameters(), lr=step_size, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
 
         # Reporting, once an iteration.
-        clipfrac = (tp.abs(ratio - 1.0) > recipe.clip_coef).astype("float32").mean()
+        clipfrac = (tp.abs(ratio - 1.0) > clip_coef).astype("float32").mean()
         approx_kl = ((ratio - 1.0) - log_ratio).mean()
         updates = {
             "loss": loss,

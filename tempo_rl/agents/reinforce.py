@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempo_core as tp
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
+from tempo_rl.agents.schedules import rate, scheduled
 from tempo_rl.env import make_environment
 from tempo_rl.models import build_model
 from tempo_rl.recipe import ReinforceRecipe
@@ -46,13 +47,13 @@ def reinforce(recipe: ReinforceRecipe, monitor: Monitor) -> Agent:
             weight = (weight - mean) / (tp.sqrt(((played - mean) ** 2).mean()) + 1e-8)
         entropy = policy.entropy()[rollout].mean()
         policy_loss = -(policy.log_prob(action) * weight)[rollout].mean()
-        loss = policy_loss - recipe.ent_coef * entropy
+        loss = policy_loss - scheduled(recipe, recipe.ent_coef, i, I) * entropy
         metrics = {"policy_loss": policy_loss, "entropy": entropy}
         if recipe.baseline:
             metrics["value_loss"] = 0.5 * (error * error)[rollout].mean()
             loss = loss + recipe.vf_coef * metrics["value_loss"]
         loss.backward()
-        learning_rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
+        learning_rate = rate(recipe, recipe.learning_rate, i, I)
         updated = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
 
         metrics = {"loss": loss} | metrics | episode_metrics(step, rollout)

@@ -12,6 +12,7 @@ from tempo_rl.errors import EnvError
 if TYPE_CHECKING:
     from tempo_rl.env.functional_env import SingleEnvironment
     from tempo_rl.env.program import Batch, ProgramEnvironment
+    from tempo_rl.env.spaces import Actions
     from tempo_rl.env.vector import HostVectorEnvironment, VectorEnvironment
     from tempo_rl.recipe import Recipe
 
@@ -112,21 +113,19 @@ def _on_host(recipe: Recipe, num_envs: int, seed: int) -> VectorEnvironment:
 def _single(recipe: Recipe, source: Source) -> SingleEnvironment:
     """The recipe's environment in JAX."""
     from tempo_rl.env.functional_env import single_of
-    from tempo_rl.env.spaces import squashed
 
     _require_host_keys(source.name, recipe.env.vectorization, recipe.env.wrappers)
     single = single_of(source, **_keywords(recipe))
-    single.actions = squashed(single.actions, single.name) if recipe.squash_actions else single.actions
+    single.actions = _mapped(single.actions, single.name, recipe)
     return single
 
 
 def _host(recipe: Recipe, source: Source, num_envs: int, seed: int, vectorization: str) -> HostVectorEnvironment:
     """The recipe's environments on the host."""
-    from tempo_rl.env.spaces import squashed
     from tempo_rl.env.vector import host_of
 
     host = host_of(source, num_envs, seed, vectorization, recipe.env.wrappers, recipe.env_timeout, **_keywords(recipe))
-    host.actions = squashed(host.actions, host.name) if recipe.squash_actions else host.actions
+    host.actions = _mapped(host.actions, host.name, recipe)
     return host
 
 
@@ -134,6 +133,15 @@ def _require_host_keys(name: str, vectorization: str, wrappers: Sequence[str]) -
     for key, is_set in (("env.wrappers", wrappers), ("env.vectorization", vectorization not in ("auto", "sync"))):
         if is_set:
             raise EnvError(f"{key} is for environments on the host, but {name} runs in JAX", hint="leave it out")
+
+
+def _mapped(actions: Actions, name: str, recipe: Recipe) -> Actions:
+    """The actions with the way in which those of the recipe's policy come to their bounds."""
+    from tempo_rl.env.spaces import scaled, squashed
+
+    if recipe.scales_actions:
+        return scaled(actions, name, recipe.algorithm)
+    return squashed(actions, name) if recipe.squash_actions else actions
 
 
 def _keywords(recipe: Recipe) -> Keywords:

@@ -113,7 +113,8 @@ class MultiDiscrete:
 class Continuous:
     """Numbers, row by row in one dimension; the environment receives them in `space_shape`, between `low` and `high`.
 
-    They are clipped, or, with `is_squashed`, mapped by tanh: -∞ to `low`, ∞ to `high`.
+    They are clipped, or, with `is_squashed`, mapped by tanh: -∞ to `low`, ∞ to `high`. With `is_scaled`, they are numbers from -1 to 1,
+    which are mapped in a line: -1 to `low`, 1 to `high`.
     """
 
     shape: tuple[int, ...]
@@ -121,12 +122,14 @@ class Continuous:
     high: tuple[float, ...]
     space_shape: tuple[int, ...] | None = None  # None: `shape`
     is_squashed: bool = False
+    is_scaled: bool = False
 
     dtype = "float32"
 
     def outward(self, actions: Array, xp: ModuleType = np) -> Array:
         """The policy's actions (..., n) as the environment takes them: (..., *space_shape)."""
-        bounded = self.squash(actions, xp) if self.is_squashed else self.clip(actions, xp)
+        bounded = self._between(actions, xp) if self.is_scaled else actions
+        bounded = self.squash(actions, xp) if self.is_squashed else self.clip(bounded, xp)
         shape = self.shape if self.space_shape is None else self.space_shape
         return _reshaped(bounded, (*actions.shape[:-1], *shape))
 
@@ -137,8 +140,12 @@ class Continuous:
 
     def squash(self, actions: Array, xp: ModuleType = np) -> Array:
         """`actions` of shape (..., n), mapped by tanh."""
+        return self._between(xp.tanh(actions), xp)
+
+    def _between(self, actions: Array, xp: ModuleType) -> Array:
+        """Numbers from -1 to 1, mapped in a line to the bounds."""
         low, high = self._bounds(actions, xp)
-        return low + (high - low) * (xp.tanh(actions) + xp.asarray(1.0, "float32")) * xp.asarray(0.5, "float32")
+        return low + (high - low) * (actions + xp.asarray(1.0, "float32")) * xp.asarray(0.5, "float32")
 
     def _bounds(self, actions: Array, xp: ModuleType) -> tuple[Array, Array]:
         low, high = (xp.asarray(ends, "float32").reshape(self.shape) for ends in (self.low, self.high))
@@ -154,13 +161,20 @@ Actions = Discrete | MultiDiscrete | Continuous
 
 def squashed(actions: Actions, env_id: str) -> Continuous:
     """Continuous actions that tanh maps to their bounds. Raises `EnvError` for others, and for bounds that are not finite."""
+    return replace(_bounded(actions, env_id, "squash_actions=true"), is_squashed=True)
+
+
+def scaled(actions: Actions, env_id: str, algorithm: str) -> Continuous:
+    """Continuous actions from -1 to 1, which are mapped in a line to their bounds. Raises `EnvError` as `squashed` does."""
+    return replace(_bounded(actions, env_id, f"algorithm={algorithm}"), is_scaled=True)
+
+
+def _bounded(actions: Actions, env_id: str, key: str) -> Continuous:
     if not isinstance(actions, Continuous):
-        raise EnvError(f"squash_actions=true is for continuous actions, but those of {env_id} are choices")
+        raise EnvError(f"{key} is for continuous actions, but those of {env_id} are choices")
     if not np.isfinite([*actions.low, *actions.high]).all():
-        raise EnvError(
-            f"squash_actions=true needs finite bounds, but actions of {env_id} lie between {actions.low} and {actions.high}"
-        )
-    return replace(actions, is_squashed=True)
+        raise EnvError(f"{key} needs finite bounds, but actions of {env_id} lie between {actions.low} and {actions.high}")
+    return actions
 
 
 def observations_of(space: gymnasium.Space[Any], env_id: str) -> Observations:

@@ -13,13 +13,14 @@ import pytest
 
 import tempo_core as tp
 from tempo_rl.agents import AGENTS, build_agent
-from tempo_rl.agents.advantage import bootstrapped_return, generalized_advantage
+from tempo_rl.agents.advantage import bootstrapped_return, generalized_advantage, n_step_return
 from tempo_rl.distributions import EpsilonGreedy
 from tempo_rl.env.functional_env import FunctionalEnv
 from tempo_rl.env.transition import Transition
 from tempo_rl.recipe import ALGORITHMS, ActorCriticRecipe, DQNRecipe, PPORecipe, Recipe, ReinforceRecipe, load_recipe, make_recipe
 from tempo_rl.rundir import create_run
 from tempo_rl.train import train as run_training
+from tests.rl.continuous_losses import CONTINUOUS
 from tests.rl.scripted import ID
 
 Arrays = Mapping[str, Any]
@@ -105,7 +106,8 @@ def value(w: Arrays, obs: Any) -> Any:
 
 
 class Adam:
-    def __init__(self, like: Arrays):
+    def __init__(self, like: Arrays, eps: float = 1e-5):
+        self.eps = eps
         self.m = {k: np.zeros_like(v) for k, v in like.items()}
         self.v = {k: np.zeros_like(v) for k, v in like.items()}
         self.count = 0
@@ -120,7 +122,7 @@ class Adam:
             self.m[k] = 0.9 * self.m[k] + 0.1 * grad
             self.v[k] = 0.999 * self.v[k] + 0.001 * grad**2
             first, second = self.m[k] / (1 - 0.9**self.count), self.v[k] / (1 - 0.999**self.count)
-            new[k] = np.asarray(w[k] - lr * first / (np.sqrt(second) + 1e-5), np.float32)
+            new[k] = np.asarray(w[k] - lr * first / (np.sqrt(second) + self.eps), np.float32)
         return new
 
 
@@ -213,7 +215,7 @@ LOSSES: dict[str, Callable[..., Callable[[Arrays], Any]]] = {
 
 
 def test_every_algorithm_has_an_agent_and_its_losses_here() -> None:
-    assert set(AGENTS) == set(ALGORITHMS) == set(LOSSES)
+    assert set(AGENTS) == set(ALGORITHMS) == set(LOSSES) | set(CONTINUOUS)
     assert {name: recipe.model_fields["algorithm"].default for name, recipe in ALGORITHMS.items()} == {n: n for n in AGENTS}
 
 
@@ -524,13 +526,167 @@ def test_advantages_and_returns_by_hand(case: str) -> None:
     np.testing.assert_allclose(result, target)
 
 
+def n_step_in_numpy(d: Arrays, values: np.ndarray, n: int, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+    """N-step returns (T, B) with the values after them, and how many rewards they have, by a loop over the steps of each."""
+    returns, counts = np.zeros(values.shape), np.zeros(values.shape, int)
+    for t, b in np.ndindex(values.shape):
+        for k in range(t, min(t + n, len(values))):
+            returns[t, b] += gamma ** (k - t) * d["reward"][k, b]
+            counts[t, b] += 1
+            if d["terminated"][k, b] or d["truncated"][k, b]:
+                break
+        last = t + counts[t, b] - 1
+        returns[t, b] += gamma ** counts[t, b] * (0.0 if d["terminated"][last, b] else values[last, b])
+    return returns, counts
+
+
+@pytest.mark.parametrize("n", [1, 3, pytest.param(9, marks=pytest.mark.slow)])
+def test_n_step_returns_are_those_of_a_loop(n: int) -> None:
+    random = np.random.default_rng(n)
+    d = {"reward": random.normal(size=(7, 1)), "terminated": np.zeros((7, 1), bool), "truncated": np.zeros((7, 1), bool)}
+    d["terminated"][1], d["truncated"][4] = True, True
+    following = random.normal(size=(7, 1))
+    values = {name: array[:, 0].tolist() for name, array in d.items()} | {
+        "value": [0] * 7,
+        "next_value": following[:, 0].tolist(),
+    }
+    result = feed(values, lambda step, v, x, point: n_step_return(step, x, 0.5, n, point) + 0.0 * v)
+    np.testing.assert_allclose(result, n_step_in_numpy(d, following, n, 0.5)[0][:, 0], rtol=1e-5)
+
+
+def test_returns_of_one_step_and_of_the_whole_rollout_are_special_cases() -> None:
+    for case in CASES.values():
+        reward, terminated, truncated, _, target = case
+        values: Any = {"reward": reward, "terminated": terminated, "truncated": truncated}
+        values |= {"value": [2] * len(reward), "next_value": [2] * len(reward)}
+        result = feed(values, lambda step, v, n, point: n_step_return(step, n, 0.5, 5, point) + 0.0 * v)
+        np.testing.assert_allclose(result, target)
+        result = feed(values, lambda step, v, n, point: generalized_advantage(step, v, n, 0.5, 1.0, point) + v)
+        np.testing.assert_allclose(result, target)
+
+
+@pytest.mark.usefixtures("plain_jax")
+@pytest.mark.parametrize("keys", [{"n_step": 3}, pytest.param({"gae_lambda": 0.6}, marks=pytest.mark.slow)], ids=str)
+def test_actor_critic_learns_from_n_steps_and_from_lambda_returns(keys: dict[str, Any]) -> None:
+    recipe = make_recipe(SMALL | {"algorithm": "actor_critic", "anneal_lr": False, "total_timesteps": 14} | keys)
+    assert isinstance(recipe, ActorCriticRecipe)
+    recorder, w = train(recipe)
+    d = recorder.rollout(recipe, 0)
+    v, following = np.asarray(value(w, d["obs"])), np.asarray(value(w, d["final_observation"]))
+    if recipe.n_step is not None:
+        target = n_step_in_numpy(d, following, recipe.n_step, recipe.gamma)[0]
+    else:
+        target = numpy_gae(d, v, following, recipe.gamma, recipe.gae_lambda) + v
+
+    def loss(w: Arrays) -> Any:
+        log_prob, entropy = policy(w, d["obs"], d["action"])
+        error = target - value(w, d["obs"])
+        actor = -(log_prob * jax.lax.stop_gradient(error)).mean()
+        return actor + recipe.vf_coef * 0.5 * (error**2).mean() - recipe.ent_coef * entropy.mean()
+
+    np.testing.assert_allclose(recorder.rows[0]["loss"], loss(w), rtol=1e-5)
+    for name, expected in Adam(w).step(w, jax.grad(loss)(w), recipe.learning_rate, 0.3).items():
+        np.testing.assert_allclose(recorder.parameters[0][name], expected, rtol=1e-3, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.usefixtures("plain_jax", "each_row_once")
+def test_q_learning_from_n_steps() -> None:
+    """The loss over all rows of two iterations: returns of up to three steps, which end with episodes and iterations."""
+    keys = {"algorithm": "dqn", "total_timesteps": 28, "buffer_size": 28, "batch_size": ROWS, "gradient_steps": 1, "n_step": 3}
+    keys |= {"learning_starts": 28, "activation": "tanh", "huber_delta": 1000.0, "double_q": False}
+    recipe = make_recipe({k: v for k, v in SMALL.items() if k != "ent_coef"} | keys)
+    recorder, w = train(recipe)
+    aims, chosen = [], []
+    for iteration in range(2):
+        d = recorder.rollout(recipe, iteration)
+        best = np.asarray(network(w, "policy", d["final_observation"])).max(-1)
+        aims.append(n_step_in_numpy(d, best, 3, recipe.gamma)[0])
+        values = np.asarray(network(w, "policy", d["obs"]))
+        chosen.append(np.take_along_axis(values, d["action"][..., None], -1)[..., 0])
+    error = np.array(chosen) - np.array(aims)
+    np.testing.assert_allclose(recorder.rows[1]["loss"], 0.5 * (error**2).mean(), rtol=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(
     ("name", "least"),
-    [("dqn", 400.0), ("actor_critic", 450.0), ("reinforce_baseline", 300.0), ("ppo_gru", 400.0), ("ppo_pixels", 4.0)],
+    [
+        ("dqn", 400.0),
+        ("actor_critic", 450.0),
+        ("reinforce_baseline", 300.0),
+        ("ppo_gru", 400.0),
+        ("ppo_pixels", 4.0),
+        ("acrobot", -110.0),
+        ("sac", -250.0),
+        ("td3", -250.0),
+        ("sac_mountain_car", 90.0),
+    ],
 )
 def test_the_recipe_learns(name: str, least: float, seed: int, tmp_path: Path) -> None:
-    """The greedy return, of which 500 is the greatest on CartPole, and 5 with the pictures."""
+    """The greedy return, of which 500 is the greatest on CartPole, and 5 with the pictures; of -150 on Pendulum, and 95 on the mountain car."""
     outcome = run_training(load_recipe(name, [f"seed={seed}"]), create_run(tmp_path / "run"))
     assert outcome.evaluation is not None and outcome.evaluation.mean >= least
+
+
+@pytest.mark.usefixtures("plain_jax")
+@pytest.mark.parametrize("exponents", [(0.7, 0.5), pytest.param((0.0, 1.0), marks=pytest.mark.slow)])
+def test_prioritized_rows_are_those_of_a_replay_in_numpy(exponents: tuple[float, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four iterations of 14 steps, a buffer of 28 in a ring, three updates of 8 rows an iteration; numbers at random are those of a list."""
+    uniform, draws = tp.random.uniform, np.random.default_rng(0).random((4, 3, 8)).astype("float32")
+
+    def listed(shape: Any = (), low: float = 0.0, high: float = 1.0, domain: Any = ()) -> tp.Tensor:
+        if shape != (8,):
+            return uniform(shape, low, high, domain)
+        i, u = domain
+        return tp.constant(draws).index(0, i).index(0, u)
+
+    monkeypatch.setattr(tp.random, "uniform", listed)
+    alpha, beta = exponents
+    keys = {
+        "algorithm": "dqn",
+        "total_timesteps": 56,
+        "buffer_size": 28,
+        "batch_size": 8,
+        "gradient_steps": 3,
+        "learning_starts": 0,
+    }
+    keys |= {"target_network_frequency": 14, "activation": "tanh", "huber_delta": 5.0, "learning_rate": 0.05, "anneal_lr": False}
+    keys |= {"prioritized": True, "priority_exponent": alpha, "importance_exponent": beta, "double_q": False}
+    recipe = make_recipe({k: v for k, v in SMALL.items() if k != "ent_coef"} | keys)
+    assert isinstance(recipe, DQNRecipe)
+    recorder, w = train(recipe)
+    adam, target = Adam(w), w
+    priority, largest = dict[int, float](), 1.0
+    for iteration in range(4):
+        parts = [recorder.rollout(recipe, k) for k in range(max(0, iteration - 1), iteration + 1)]
+        d = {name: np.concatenate([np.concatenate(part[name]) for part in parts]) for name in parts[0]}
+        first = 14 * max(0, iteration - 1)
+        priority |= dict.fromkeys(range(14 * iteration, 14 * (iteration + 1)), largest)
+        losses = []
+        for update in range(3):
+            masses = np.array([priority[first + k] ** alpha for k in range(len(d["obs"]))])
+            p = masses / masses.sum()
+            ring = np.argsort((first + np.arange(len(p))) % 28)
+            rows = ring[np.searchsorted(np.cumsum(p[ring]), (np.arange(8) + draws[iteration, update]) / 8, "right")]
+            weight = (len(p) * p[rows]) ** -(beta + (1 - beta) * iteration / 4)
+            weight, r = weight / weight.max(), {name: part[rows] for name, part in d.items()}
+            following = np.asarray(network(target, "policy", r["final_observation"])).max(-1)
+            aim = r["reward"] + recipe.gamma * (1.0 - r["terminated"]) * following
+
+            def errors(w: Arrays, r: Any = r, aim: Any = aim) -> Any:
+                return jnp.take_along_axis(network(w, "policy", r["obs"]), r["action"][..., None], -1)[..., 0] - aim
+
+            def loss(w: Arrays, weight: Any = weight, errors: Any = errors) -> Any:
+                size = jnp.abs(errors(w))
+                return (weight * jnp.where(size <= 5, 0.5 * size**2, 5 * size - 12.5)).mean()
+
+            losses.append(float(loss(w)))
+            sizes = np.abs(np.asarray(errors(w))) + 1e-6
+            priority |= {first + int(row): float(size) for row, size in zip(rows, sizes, strict=True)}
+            largest = max(largest, float(sizes.max()))
+            w = adam.step(w, jax.grad(loss)(w), 0.05, 0.3)
+        np.testing.assert_allclose(recorder.rows[iteration]["loss"], np.mean(losses), rtol=1e-4)
+        for name, expected in w.items():
+            np.testing.assert_allclose(recorder.parameters[iteration][name], expected, rtol=1e-3, atol=2e-5, err_msg=name)
+        target = w = dict(recorder.parameters[iteration])

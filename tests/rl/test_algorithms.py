@@ -19,14 +19,14 @@ import tempo_core as tp
 import tempo_rl
 from tempo_rl import A2C, PPO, REINFORCE, ActorCritic, Agent, Algorithm, Iteration, Monitor, Recipe
 from tempo_rl.agents.reinforce import reinforce
-from tempo_rl.algorithms import A2CKeys, DQNKeys, PPOKeys, ReinforceKeys
+from tempo_rl.algorithms import A2CKeys, DQNKeys, PPOKeys, ReinforceKeys, SACKeys, TD3Keys
 from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tempo_rl.cli import app
 from tempo_rl.env import vector_environment
 from tempo_rl.env.functional_env import make_single, single_of
 from tempo_rl.env.source import source_of
 from tempo_rl.errors import CheckpointError, EnvError, RecipeError, RLError, RunError
-from tempo_rl.recipe import ActorCriticRecipe, DQNRecipe, PPORecipe, ReinforceRecipe, make_recipe
+from tempo_rl.recipe import ActorCriticRecipe, DQNRecipe, PPORecipe, ReinforceRecipe, SACRecipe, TD3Recipe, make_recipe
 from tempo_rl.train import TrainingError
 from tests.rl.scripted import ID, Scripted
 
@@ -36,7 +36,14 @@ ENDS = [("terminated", 3)]
 
 @pytest.mark.parametrize(
     ("recipe", "keys"),
-    [(PPORecipe, PPOKeys), (ActorCriticRecipe, A2CKeys), (ReinforceRecipe, ReinforceKeys), (DQNRecipe, DQNKeys)],
+    [
+        (PPORecipe, PPOKeys),
+        (ActorCriticRecipe, A2CKeys),
+        (ReinforceRecipe, ReinforceKeys),
+        (DQNRecipe, DQNKeys),
+        (SACRecipe, SACKeys),
+        (TD3Recipe, TD3Keys),
+    ],
     ids=lambda c: c.__name__,
 )
 def test_the_typed_keys_are_those_of_the_recipe(recipe: type[Recipe], keys: type) -> None:

@@ -18,7 +18,20 @@ PPO = {"algorithm": "ppo"}
 
 @pytest.mark.parametrize(
     "name",
-    ["ppo", "ppo_functional", "ppo_micro", "reinforce", "dqn", "ppo_gru", "ppo_pixels", "actor_critic", "brax_inverted_pendulum"],
+    [
+        "ppo",
+        "ppo_functional",
+        "ppo_micro",
+        "reinforce",
+        "dqn",
+        "ppo_gru",
+        "ppo_pixels",
+        "actor_critic",
+        "brax_inverted_pendulum",
+        "sac",
+        "sac_mountain_car",
+        "td3",
+    ],
 )
 def test_shipped_recipes_are_valid_and_survive_being_dumped(name: str) -> None:
     recipe = load_recipe(str(shipped_recipes()[name]))
@@ -95,7 +108,7 @@ def test_algorithms_have_their_own_keys() -> None:
         ("num_envs=0", "num_envs is 0"),
         ("num_minibatches=3", "num_minibatches=3 does not divide the batch of num_envs=16 x num_steps=128 = 2048"),
         ("total_timesteps=100", "total_timesteps=100 is less than one iteration"),
-        ("algorithm=sac", "algorithm is 'sac'\n  hint: write one of ppo, actor_critic, reinforce"),
+        ("algorithm=trpo", "algorithm is 'trpo'\n  hint: write one of ppo, actor_critic, reinforce, dqn, sac, td3"),
         ("seed", "'seed' is not an override\n  hint: write key=value"),
         ("seed.deep=1", "seed: |seed.deep|seed is"),
         ("hidden=[a", "hidden is not YAML"),

@@ -41,6 +41,24 @@ TINY = {
     "ppo_gru": ["num_envs=2", "num_steps=3", "num_minibatches=2", "update_epochs=1", "total_timesteps=18"],
     "dqn": ["num_envs=2", "num_steps=6", "gradient_steps=2", "buffer_size=24", "batch_size=4", "total_timesteps=36"],
     "frozen_lake": ["num_envs=2", "num_steps=6", "num_minibatches=2", "update_epochs=2", "total_timesteps=36"],
+    "sac": [
+        "num_envs=2",
+        "num_steps=6",
+        "gradient_steps=2",
+        "buffer_size=24",
+        "batch_size=4",
+        "total_timesteps=36",
+        "learning_starts=6",
+    ],
+    "td3": [
+        "num_envs=2",
+        "num_steps=6",
+        "gradient_steps=2",
+        "buffer_size=24",
+        "batch_size=4",
+        "total_timesteps=36",
+        "learning_starts=6",
+    ],
 }
 RESULT_KEYS = [
     "eval_return_mean", "eval_return_std", "env_steps", "seconds", "compile_seconds", "evaluation_seconds", "seconds_per_iteration",
@@ -129,7 +147,9 @@ def assert_same_numbers(left: RunDirectory, right: RunDirectory) -> None:
         np.testing.assert_allclose(numbers[0], numbers[1], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [pytest.param("ppo_functional", marks=pytest.mark.slow), "reinforce"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("ppo_functional", "sac", "td3")), "reinforce"]
+)
 def test_staged_and_interpreted_runs_agree(name: str, done: Done, tmp_path: Path) -> None:
     assert_same_numbers(done(name)[1], run_tiny(name, tmp_path / "interpreted", "executor=interpreted")[1])
 
@@ -194,7 +214,7 @@ class Signalling:
         monkeypatch.setattr(tempo_rl.progress.Progress, "update", interrupt)
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name == "td3" else ()) for name in TINY])
 def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(
     name: str, done: Done, tmp_path: Path, programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

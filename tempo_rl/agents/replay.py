@@ -1,0 +1,79 @@
+"""The replay buffer: a window of the last iterations, of which each update draws random rows. What is older is not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tempo_core as tp
+from tempo_rl.agents.priorities import Priorities
+from tempo_rl.env.spaces import Observations
+from tempo_rl.env.transition import Transition
+from tempo_rl.errors import RecipeError
+from tempo_rl.recipe import ReplayRecipe
+
+Bounds = tuple[tp.Expr, tp.Expr]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Rows of tensors over (i, t, b), drawn anew at each point of a domain of updates.
+
+    Pictures (bytes) are stored once: the successor of a row is the row of its environment one step later. So the newest row of each environment
+    is not drawn yet, and a row that a time limit ended, whose successor is not stored, has no weight in a loss.
+    """
+
+    iterations: tuple[tp.Expr, tp.Expr]  # from the oldest one to after the newest
+    bounds: Bounds  # of t and b
+    rows: tp.Tensor
+    stores_once: bool
+
+    @staticmethod
+    def of(
+        recipe: ReplayRecipe,
+        observations: Observations,
+        i: tp.Expr,
+        bounds: Bounds,
+        domain: Sequence[tp.Expr],
+        priorities: Priorities | None = None,
+    ) -> Replay:
+        """The buffer of a recipe, with `batch_size` rows at each point of `domain`: all as likely, or as `priorities` draw them.
+
+        Raises `RecipeError` if it can never hold two steps.
+        """
+        T, B = bounds
+        oldest, stores_once = tp.max(i - recipe.replay_iterations + 1, 0), observations.dtype == "uint8"
+        if stores_once and recipe.num_steps < 2:
+            raise RecipeError("pictures are stored once, so an iteration needs two steps", hint="num_steps=2")
+        size = ((i + 1 - oldest) * T - int(stores_once)) * B
+        if priorities is not None:
+            rows = priorities.draw(oldest, size)
+        else:
+            rows = tp.minimum(tp.random.uniform((recipe.batch_size,), domain=tuple(domain)) * size, size - 1).astype("int32")
+        return Replay((oldest, i + 1), bounds, rows, stores_once)
+
+    def __call__(self, x: tp.Tensor, ahead: tp.Tensor | None = None) -> tp.Tensor:
+        """The drawn rows (batch_size, ...) of `x`, or those `ahead` steps after them, through which no gradient flows."""
+        return self._at(x, self._ahead(ahead))
+
+    def following(
+        self, obs: tp.Tensor, step: Transition[tp.Tensor], ahead: tp.Tensor | None = None
+    ) -> tuple[tp.Tensor, tp.Tensor]:
+        """The observations after the drawn rows, and the weights (batch_size,) of the rows in a loss, whose mean is 1 or 0.
+
+        With `ahead`, int32 over (i, t, b), those so many steps after the rows.
+        """
+        if not self.stores_once:
+            return self(step.final_observation, ahead), tp.ones((self.rows.shape[0],))
+        (oldest, end), (T, B) = self.iterations, self.bounds
+        last = self._ahead(ahead)
+        is_stored = ~self(step.truncated, ahead) & (last < ((end - oldest) * T - 1) * B)
+        weight = is_stored.astype("float32")
+        return self._at(obs, last + B), weight / tp.maximum(weight.mean(), 1e-8)
+
+    def _ahead(self, ahead: tp.Tensor | None) -> tp.Tensor:
+        return self.rows if ahead is None else self.rows + self._at(ahead, self.rows) * self.bounds[1]
+
+    def _at(self, x: tp.Tensor, rows: tp.Tensor) -> tp.Tensor:
+        (oldest, end), (T, B) = self.iterations, self.bounds
+        return x[oldest:end, 0:T, 0:B].reshape((end - oldest) * T * B, *x.shape).take(rows).detach()
