@@ -24,6 +24,7 @@ from tempo_rl import completion
 from tempo_rl.errors import RecipeError, RLError, RunError
 from tempo_rl.recipe import Recipe, dump_recipe, find_recipe, known_part, load_recipe, read_values, shipped_recipes
 from tempo_rl.references import foreign_references
+from tempo_rl.rundir import recipe_of
 from tempo_rl.streams import aside, echo, kept
 
 if TYPE_CHECKING:
@@ -134,7 +135,14 @@ def before_any_command(
 
 @app.command()
 def train(
-    recipe: RecipeArgument,
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="[RECIPE]",
+            help="A YAML file, or the name of a shipped recipe (`tempo-rl ls` lists them). With --resume PATH, that of the run if left out.",
+            autocompletion=completion.recipes,
+        ),
+    ] = "",
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="Run directory [default: runs/RECIPE-seedS-NNN].")] = None,
     seed: Annotated[int | None, typer.Option(help="The recipe's seed.")] = None,
@@ -211,6 +219,11 @@ def train(
 
     with errors_as_messages():
         check_flags(overrides or [], flag_overrides)
+        if resume not in ("off", "auto") and (not recipe or "=" in recipe):  # the recipe of the run itself
+            overrides = [recipe, *(overrides or [])] if recipe else overrides
+            recipe = str(recipe_of(Path(resume)))
+        elif not recipe:
+            raise RecipeError("which recipe?", hint="name one (`tempo-rl ls` lists them), or go on with a run: --resume RUN")
         with _aside(as_json):
             loaded = load_recipe(recipe, [*(overrides or []), *flag_overrides], _say_imports)
         from tempo_core.runs.device import use_device
