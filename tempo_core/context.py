@@ -11,6 +11,7 @@ from tempo_core.errors import ArgumentError, DTypeError, user_location
 from tempo_core.frontend.aliases import Array, Inputs
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base_context import BaseContext
+from tempo_core.frontend.copies import Copies, copied
 from tempo_core.frontend.tensor import Bounds, Tensor, UserExpr
 from tempo_core.ir.ops import End, Input
 from tempo_core.program import Program
@@ -106,6 +107,22 @@ class Context(BaseContext):
                 f"{node.label} uses {symbol.bound} before it is said where {symbol} ends: {node.where}",
                 hint=f"put ctx.ends({symbol}, ...) above this line",
             )
+
+    @checked
+    def copies(self, step: str, tensors: Mapping[str, Tensor] | None = None, inputs: Sequence[str] = ()) -> Copies:
+        """The program of this context, many times: in a context with one more step, the outermost one, of which each point is a copy.
+
+        The copy s is the program run alone with the seed `seed + s`, up to rounding. `inputs` names inputs that differ between copies: their
+        arrays have the copies as first dimension. The result has the new `context`, its `step` and `bound`, and its tensors for `tensors`.
+        All copies are computed at once, in one program, which does not become longer with their number.
+
+        A function or a sink on the host is called for each copy in turn. If it, or the object whose method it is, has an attribute
+        `takes_copies = True`, it is called once for all: its arrays, and its results, have the copies as first dimension. A function with
+        state needs this. Raises ArgumentError for a function that lacks it, and for steps that end early, at another place in each copy.
+        """
+        new = Context(step, *(other.name for other in self.steps))
+        s = new.steps[0]
+        return Copies(new, UserExpr(s.expr), UserExpr(s.bound_expr), copied(self, new, tensors or {}, inputs))
 
     @overload
     def compile(self, bounds: Bounds, outputs: Tensor, config: Config | None = None) -> Program[Array]: ...

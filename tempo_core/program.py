@@ -13,7 +13,7 @@ import jax
 
 from tempo_core.backends.base import Backend
 from tempo_core.config import Config
-from tempo_core.errors import ConfigError, TempoError
+from tempo_core.errors import ConfigError, StateError, TempoError
 from tempo_core.frontend.aliases import Array, Inputs
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base_context import BaseContext
@@ -44,7 +44,8 @@ from tempo_core.runtime.feeds import Feeds, InputSpec
 from tempo_core.runtime.interpreted.interpreter import Interpreter, watched
 from tempo_core.runtime.interpreted.session import Session
 from tempo_core.runtime.live.executors import Executor, InterpretedExecutor, StagedExecutor
-from tempo_core.runtime.live.live import MemoryGuard, Run, origin_of, resumed
+from tempo_core.runtime.live.growth import before_loop, grown, inputs_for, said_of, saved_bounds
+from tempo_core.runtime.live.live import MemoryGuard, Run, check_origin, origin_of, resumed
 from tempo_core.runtime.live.state_file import Snapshot, path_of
 from tempo_core.runtime.numerics import Watch
 from tempo_core.runtime.results import Result, Results
@@ -321,14 +322,21 @@ class Program(Shown, Generic[R]):
         return run if by is None else run.opened()
 
     @checked
-    def resume(self, path: str | Path | Snapshot, inputs: Inputs | None = None) -> Run[R]:
+    def resume(self, path: str | Path | Snapshot, inputs: Inputs | None = None, bounds: RunBoundsLike | None = None) -> Run[R]:
         """The run that `run.save(path)` wrote, or `run.snapshot()` gave, from the place where it was: it gives the same results, bit for bit.
 
         `inputs` are those that the file does not have: iterators, functions of the steps, and arrays of a file that was saved without
         them. An iterator begins with its first value again. Raises StateError if the file is missing or damaged, or is the state of
         another program, with what differs, and InputError.
+
+        `bounds` are other numbers for the step of the outermost loops, such as `{I: 2000}` for a run that was begun with 1000: at least the
+        iterations that are done. Results are those of a run that had these bounds from its start, bit for bit, if nothing depends on the
+        bound. What does, such as `1 - i / I`, has the new number from here on: `run.message` names it. An input over the step is given anew,
+        with the same values at first. Raises StateError for a run that has ended, and for stores that cannot grow.
         """
         given: Inputs = {} if inputs is None else inputs
+        if bounds is not None:
+            return self._resumed_with(path if isinstance(path, Snapshot) else Snapshot.read(path), given, bounds)
 
         def run_of(fed: dict[str, Any], seed: int, bounds: Mapping[str, int]) -> Run[R]:
             inputs = {name: value for name, value in fed.items() if name in given or name not in self._inputs.arrays}
@@ -341,6 +349,36 @@ class Program(Shown, Generic[R]):
             return self._of_run(numbers)._origin if is_inside else self._origin
 
         return resumed(run_of, path if isinstance(path, Snapshot) else path_of(path), given, origin)
+
+    def _resumed_with(self, state: Snapshot, given: Inputs, bounds: RunBoundsLike) -> Run[R]:
+        """The run of a state with other bounds."""
+        saved, wanted = saved_bounds(state, self.bounds), {Symbol(str(bound)): number for bound, number in bounds.items()}
+        if unknown := [bound.name for bound in wanted if bound not in self.bounds]:
+            raise StateError(
+                f"{unknown[0]} is not a bound of this program", hint=f"its bounds are {', '.join(map(str, self.bounds))}"
+            )
+        numbers = {**saved, **wanted}
+        steps = {step: numbers[bound] for step in self.source.order if numbers[bound := step.bound_symbol] != saved[bound]}
+
+        def program(numbers: Bounds) -> Program[R]:
+            return self.with_bounds({UserExpr(b.expr): number for b, number in numbers.items() if b not in self.limits})
+
+        old, new = program(saved)._of_run(saved), program(numbers)
+        check_origin("the state", old._origin, state.meta)
+        if not steps:
+            return new.resume(state, given)
+        chosen = {UserExpr(b.expr): numbers[b] for b in self.limits}
+        fed, digests = inputs_for(state, given, new._inputs.needed, steps, saved)
+        start = new._start(fed, int(state.arrays["seed"]), chosen)
+        meta: Any = state.meta
+        fresh = before_loop(start.program._run(start, None), meta)
+        staged = None if old._staged is None else old._programs.of((meta["by"],))
+        taken = grown(state, steps, (old.scheduled, staged), start.program.scheduled, fresh)
+        about = {"program": start.program._origin, "bounds": {b.name: numbers[b] for b in self.limits}, "inputs": digests}
+        arrays = {name: array for name, array in taken.arrays.items() if not name.startswith("input/") or name[6:] not in given}
+        run = new.resume(Snapshot(arrays, {**taken.meta, **about}), given)
+        run.message = said_of(self.source, steps)
+        return run
 
     def _run(self, start: Start, by: str | None) -> Run[R]:
         fed = replace(start.fed, arrays={name: kept(array) for name, array in start.fed.arrays.items()})  # the run may live long

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Literal, Required, Self, TypeAlias, TypedDict, Unpack
+from typing import Literal, Required, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from tempo_rl.env.source import AnyEnvironment, source_of
 from tempo_rl.errors import CheckpointError, RecipeError, RLError, RunError
 from tempo_rl.evaluate import Evaluation, Policy, evaluate
 from tempo_rl.monitor import Callback
-from tempo_rl.recipe import ALGORITHMS, PLAIN, EnvRecipe, Recipe, WandbRecipe, make_recipe
+from tempo_rl.own import known
+from tempo_rl.recipe import PLAIN, EnvRecipe, Recipe, WandbRecipe, make_recipe
 from tempo_rl.references import foreign_references
 from tempo_rl.resume import chosen_run
 from tempo_rl.rundir import create_run, find_checkpoint
@@ -165,7 +167,7 @@ class TD3Keys(ContinuousKeys, total=False):
 class Algorithm:
     """An agent on an environment. `recipe` holds all its keys; `parameters` are None before it is trained."""
 
-    name: ClassVar[str]
+    name: str
 
     def __init__(self, env: AnyEnvironment | EnvRecipe, keys: Keys):
         if "algorithm" in keys:
@@ -178,25 +180,32 @@ class Algorithm:
         if chosen.source is not None and chosen.source.num_envs is not None:
             given.setdefault("num_envs", chosen.source.num_envs)
         recipe = make_recipe(given, where=type(self).__name__)
-        self.recipe: Recipe = recipe if chosen.source is None else recipe.on(chosen.source)
+        self._begin(recipe if chosen.source is None else recipe.on(chosen.source))
+
+    def _begin(self, recipe: Recipe) -> None:
+        self.recipe = recipe
         self.parameters: dict[str, np.ndarray] | None = None
         self.result: Result | None = None
         self._policy: Policy | None = None
+        self._checkpoint: Checkpoint | None = None  # from which it goes on
 
     def train(
         self,
         out: str | Path | None = None,
         *,
+        total_timesteps: int | None = None,
         resume: bool = False,
         overwrite: bool = False,
         callbacks: Sequence[Callback] = (),
         progress: bool | None = None,
         cache: str | bool = True,
     ) -> Self:
-        """Train from the start for the recipe's `total_timesteps`. Returns the agent itself, with `parameters` and `result`.
+        """Train for `total_timesteps` in all, by default those of the recipe. Returns the agent itself, with `parameters` and `result`.
 
-        `out` is the run directory (metrics.csv, checkpoints, result.json); without it, these files are not kept. With `resume`, a run in
-        `out` that ended early goes on. `callbacks` are called after each iteration. `cache` is where compiled programs are kept.
+        An agent that was trained or loaded goes on from where it is, with its optimizer, its statistics and its random numbers; one that
+        has its `total_timesteps` needs more of them. `out` is the run directory (metrics.csv, checkpoints, result.json); without it, these
+        files are not kept. With `resume`, a run in `out` that ended goes on. `callbacks` are called after each iteration. `cache` is where
+        compiled programs are kept.
         Raises `RunError` for a directory that holds other files, and `TrainingError` if training fails.
         """
         show = sys.stderr.isatty() if progress is None else progress
@@ -206,18 +215,36 @@ class Algorithm:
             raise RunError(
                 "resume=True needs `out`, the directory of the run to go on with", hint="name it: agent.train(out, resume=True)"
             )
+        if total_timesteps is not None:
+            changed = self.recipe.model_dump(mode="json") | {"total_timesteps": total_timesteps}
+            recipe = make_recipe(changed, where=f"{type(self).__name__}.train")
+            source = self.recipe.env.source
+            self.recipe = recipe if source is None else recipe.on(source)
+        start = None if resume else self._start()
         with tempfile.TemporaryDirectory() as unnamed:
             path = Path(unnamed) / "run" if out is None else Path(out).absolute()
             if resume:
                 run, checkpoint = chosen_run(self.recipe, self.name, path, overwrite, "auto", _silent)
             else:
-                run, checkpoint = create_run(path, overwrite), None
+                run, checkpoint = create_run(path, overwrite), start
             if run is not None:
                 outcome = train(self.recipe, run, show, _silent, cache=cache, resume=checkpoint, callbacks=callbacks)
                 self.result = outcome.result
             own = foreign_references(self.recipe.model_dump(mode="json"), True)
             self._take(load_checkpoint(find_checkpoint(path), False, own))
         return self
+
+    def _start(self) -> Checkpoint | None:
+        """What training goes on from; None for an agent that begins. Raises `RunError` for one that has its steps, or only a policy."""
+        if self._checkpoint is None:
+            return None
+        name, done = type(self).__name__, self._checkpoint.env_steps
+        if self.recipe.iterations <= self._checkpoint.iterations:
+            raise RunError(
+                f"this {name} has been trained for {done:,} steps, and total_timesteps={self.recipe.total_timesteps:,} is not more",
+                hint=f"go on: agent.train(total_timesteps={2 * done}). To begin anew: {name}(env, ...).train()",
+            )
+        return self._checkpoint
 
     def evaluate(
         self,
@@ -261,11 +288,15 @@ class Algorithm:
         self._opened_policy().forget(done)
 
     def save(self, path: str | Path) -> Path:
-        """Write the policy and its recipe to a file, for `load` and `tempo-rl eval`. Its directory must exist.
+        """Write the agent to a file, for `load` and `tempo-rl eval`: its policy, its recipe, and the state from which training goes on.
+
+        Its directory must exist.
 
         Raises `CheckpointError`, and `RLError` if not trained.
         """
-        checkpoint, file = Checkpoint(self._trained(), self.recipe, self._iterations, self._env_steps), Path(path)
+        self._trained()
+        assert self._checkpoint is not None, "it is trained"
+        checkpoint, file = replace(self._checkpoint, recipe=self.recipe), Path(path)
         if not file.parent.is_dir():
             raise CheckpointError(f"the checkpoint {file} cannot be written: there is no directory {file.parent}")
         return save_checkpoint(file, checkpoint)
@@ -279,23 +310,22 @@ class Algorithm:
         Raises `CheckpointError` for another algorithm, and for a file that names code which Tempo does not know, unless you `trust` it.
         """
         file = find_checkpoint(Path(path))
-        checkpoint = load_checkpoint(file, trust)
-        if checkpoint.recipe.algorithm != cls.name:
-            raise CheckpointError(f"{file} holds an agent of the algorithm {checkpoint.recipe.algorithm}, not of {cls.name}")
+        checkpoint = load_checkpoint(file, trust, known(file))
+        recipe = checkpoint.recipe
+        if recipe.algorithm != getattr(cls, "name", recipe.algorithm):
+            raise CheckpointError(f"{file} holds an agent of the algorithm {recipe.algorithm}, not of {cls.name}")
         agent = cls.__new__(cls)
-        Algorithm.__init__(agent, checkpoint.recipe.env, {})
-        agent.recipe = checkpoint.recipe
+        agent.name = recipe.algorithm
         if isinstance(env, (str, EnvRecipe)):
-            agent.recipe = agent.recipe.model_copy(update={"env": EnvRecipe(env) if isinstance(env, str) else env})
+            recipe = recipe.model_copy(update={"env": EnvRecipe(env) if isinstance(env, str) else env})
         elif env is not None and (source := source_of(env)) is not None:
-            given = agent.recipe.env.model_copy(update={"kwargs": {}})
-            agent.recipe = agent.recipe.model_copy(update={"env": given}).on(source)
+            recipe = recipe.model_copy(update={"env": recipe.env.model_copy(update={"kwargs": {}})}).on(source)
+        agent._begin(recipe)
         agent._take(checkpoint)
         return agent
 
     def _take(self, checkpoint: Checkpoint) -> None:
-        self.parameters, self._policy = checkpoint.parameters, None
-        self._iterations, self._env_steps = checkpoint.iterations, checkpoint.env_steps
+        self.parameters, self._policy, self._checkpoint = checkpoint.parameters, None, checkpoint
 
     def _trained(self) -> dict[str, np.ndarray]:
         if self.parameters is None:
@@ -380,15 +410,11 @@ class TD3(Algorithm):
 
 
 def load(path: str | Path, env: AnyEnvironment | EnvRecipe | None = None, trust: bool = False) -> Algorithm:
-    """The agent in a file or run directory, of whichever algorithm. Raises as `Algorithm.load` does."""
-    name = load_checkpoint(find_checkpoint(Path(path)), trust).recipe.algorithm
-    for kind in (PPO, A2C, REINFORCE, DQN, SAC, TD3):
-        if kind.name == name:
-            return kind.load(path, env, trust)
-    names = ", ".join(ALGORITHMS)
-    raise CheckpointError(
-        f"{path} holds an agent of the algorithm {name}", hint=f"tempo_rl.load knows {names}. To play it: tempo-rl eval PATH"
-    )
+    """The agent in a file or run directory, of whichever algorithm, also one of your own. Raises as `Algorithm.load` does."""
+    file = find_checkpoint(Path(path))
+    name = load_checkpoint(file, trust, known(file)).recipe.algorithm
+    kind = next((kind for kind in (PPO, A2C, REINFORCE, DQN, SAC, TD3) if kind.name == name), Algorithm)
+    return kind.load(path, env, trust)
 
 
 def _silent(text: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -39,7 +39,8 @@ class Numbers(TypedDict, total=False):
 class Checkpoint:
     """Parameters by name, the recipe that trained them, and the iterations and environment steps of training so far.
 
-    `program` is the state of the program; None in a checkpoint that cannot be resumed.
+    `program` is the state of the program; None in a checkpoint that cannot be resumed. At the end of a run it is `behind` = 1 iteration
+    behind the parameters: a state after the last iteration could not go on to more.
     """
 
     parameters: dict[str, np.ndarray]
@@ -48,6 +49,12 @@ class Checkpoint:
     env_steps: int
     progress: Numbers = field(default_factory=Numbers)
     program: tp.Snapshot | None = None
+    behind: int = 0
+
+    def at_program(self) -> Checkpoint:
+        """The checkpoint at the iteration of the program's state, which goes on from there."""
+        steps = self.recipe.num_envs * self.recipe.num_steps
+        return replace(self, iterations=self.iterations - self.behind, env_steps=self.env_steps - self.behind * steps, behind=0)
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
@@ -59,6 +66,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
         "iterations": checkpoint.iterations,
         "env_steps": checkpoint.env_steps,
         "progress": dict(checkpoint.progress),
+        "behind": checkpoint.behind,
     }
     arrays = {f"{_PARAMETER}{name}": np.ascontiguousarray(value) for name, value in checkpoint.parameters.items()}
     if checkpoint.program is not None:
@@ -111,6 +119,7 @@ def load_checkpoint(path: Path, trust: bool = True, allowed: Collection[str] = (
             )
         recipe = make_recipe(meta["recipe"], where=str(path))
         iterations, env_steps, progress = int(meta["iterations"]), int(meta["env_steps"]), Numbers(**meta["progress"])
+        behind = int(meta.get("behind", 0))
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} has damaged metadata: {error}") from error
     parameters = {name.removeprefix(_PARAMETER): array for name, array in arrays.items() if name.startswith(_PARAMETER)}
@@ -120,7 +129,7 @@ def load_checkpoint(path: Path, trust: bool = True, allowed: Collection[str] = (
         program = tp.Snapshot.decoded(arrays[_PROGRAM].tobytes(), f"the state in {path}") if _PROGRAM in arrays else None
     except tp.errors.StateError as error:
         raise CheckpointError(error.message, hint="use an earlier checkpoint") from error
-    return Checkpoint(parameters, recipe, iterations, env_steps, progress, program)
+    return Checkpoint(parameters, recipe, iterations, env_steps, progress, program, behind)
 
 
 def _check_parameter(path: Path, name: str, value: np.ndarray) -> None:

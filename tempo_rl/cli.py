@@ -16,13 +16,13 @@ import typer
 
 from tempo_core.compiling import leave
 from tempo_core.runs.recipe import check_flags
+from tempo_rl import completion
 from tempo_rl.commands.app import (
     CacheDirectory,
     Devices,
     MemoryLimit,
     NoCache,
     Overrides,
-    RecipeArgument,
     app,
     chosen_cache,
     errors_as_messages,
@@ -34,9 +34,11 @@ from tempo_rl.commands.app import (
 from tempo_rl.commands.machine import doctor
 from tempo_rl.commands.recipes import copy_recipe, list_recipes, plan, validate
 from tempo_rl.commands.runs import compare_runs, evaluate, plot_runs
+from tempo_rl.errors import RecipeError
 from tempo_rl.recipe import Recipe, load_recipe
 from tempo_rl.references import foreign_references
 from tempo_rl.reports import Reports, say_json, start_of
+from tempo_rl.rundir import recipe_of
 from tempo_rl.streams import echo
 
 if TYPE_CHECKING:
@@ -45,7 +47,14 @@ if TYPE_CHECKING:
 
 
 def train(
-    recipe: RecipeArgument,
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="[RECIPE]",
+            help="A YAML file, or the name of a shipped recipe (`tempo-rl ls` lists them). With --resume PATH, that of the run if left out.",
+            autocompletion=completion.recipes,
+        ),
+    ] = "",
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="Run directory [default: runs/RECIPE-seedS-NNN].")] = None,
     seed: Annotated[int | None, typer.Option(help="The recipe's seed.")] = None,
@@ -131,6 +140,11 @@ def train(
 
     with errors_as_messages():
         check_flags(overrides or [], flag_overrides)
+        if resume not in ("off", "auto") and (not recipe or "=" in recipe):  # the recipe of the run itself
+            overrides = [recipe, *(overrides or [])] if recipe else overrides
+            recipe = str(recipe_of(Path(resume)))
+        elif not recipe:
+            raise RecipeError("which recipe?", hint="name one (`tempo-rl ls` lists them), or go on with a run: --resume RUN")
         with others_aside(as_json):
             loaded = load_recipe(recipe, [*(overrides or []), *flag_overrides], say_imports)
         from tempo_core.runs.device import use_device

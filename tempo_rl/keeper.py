@@ -45,6 +45,9 @@ class Keeper:
         self._began = self._saved_at = clock()
         self._pause = 0.0  # the first iteration is saved
         self._seconds = 0.0  # of an iteration
+        self._before_last: tuple[tp.Snapshot, Numbers] | None = (
+            None  # from which a run that is finished goes on to more iterations
+        )
 
     @property
     def seconds(self) -> float:
@@ -62,7 +65,7 @@ class Keeper:
         every, left = self._every(), self.recipe.iterations - self.monitor.iterations
         count = max(1, int(STRETCH / self._seconds)) if self._seconds else 1
         stops = [every, self.recipe.eval_every or every]
-        return max(1, min(count, left, *(stop - self.monitor.iterations % stop for stop in stops)))
+        return max(1, min(count, max(left - 1, 1), *(stop - self.monitor.iterations % stop for stop in stops)))
 
     def ran(self, count: int, seconds: float) -> None:
         """Note how long some iterations took."""
@@ -75,6 +78,7 @@ class Keeper:
         `tp.errors.StateError`, also for what could not be written since the last call.
         """
         iterations = self.monitor.iterations
+        self.look(live)
         is_last = iterations == self.recipe.iterations
         is_numbered = at_once or is_last or iterations % self._every() == 0
         is_time = not self._is_writing() and self._clock() - self._saved_at >= self._pause
@@ -86,6 +90,11 @@ class Keeper:
             self._then(lambda: self._number(iterations, steps))
         if at_once or is_last:
             self.wait()
+
+    def look(self, live: tp.Run[Any]) -> None:
+        """Copy the state before the last iteration. A state after it would lack what one more iteration needs."""
+        if self.monitor.iterations == self.recipe.iterations - 1 and self._before_last is None:
+            self._before_last = live.snapshot(), {"recent_returns": list(self.monitor.recent_returns)}
 
     def wait(self) -> None:
         """Wait until all is written that was copied. Raises `CheckpointError` or `RunError` for what could not be written."""
@@ -119,12 +128,19 @@ class Keeper:
     def _save(self, live: tp.Run[Any]) -> None:
         began, monitor = self._clock(), self.monitor
         assert monitor.latest is not None, "an iteration gave parameters"
-        snapshot, iterations = live.snapshot(), monitor.iterations
+        iterations, behind = monitor.iterations, int(monitor.iterations == self.recipe.iterations)
         score = monitor.recent_return
         is_best = score is not None and (self.best is None or score > self.best)
         self.best = score if is_best else self.best
-        progress: Numbers = {"recent_returns": list(monitor.recent_returns), "best": self.best, "seconds": self.seconds}
-        checkpoint = Checkpoint(dict(monitor.latest), self.recipe, iterations, monitor.env_steps, progress, snapshot)
+        kept = self._before_last if iterations >= self.recipe.iterations - 1 else None
+        snapshot, returns = kept or (live.snapshot(), Numbers())
+        progress: Numbers = {
+            "recent_returns": list(monitor.recent_returns),
+            "best": self.best,
+            "seconds": self.seconds,
+            **returns,
+        }
+        checkpoint = Checkpoint(dict(monitor.latest), self.recipe, iterations, monitor.env_steps, progress, snapshot, behind)
         self._copied, copying = iterations, self._clock() - began
 
         def write() -> None:

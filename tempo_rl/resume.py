@@ -20,9 +20,10 @@ MAY_DIFFER = (
     "eval_max_steps",
     "env_timeout",
     "eval_every",
+    "total_timesteps",  # at least the steps that are done
     "jsonl",
     "tensorboard",
-)  # keys that the program does not depend on
+)  # keys that the program does not depend on, and the bound of its outermost loop, which may change
 
 
 def chosen_run(
@@ -69,11 +70,17 @@ def _resumed(recipe: Recipe, path: Path, say: Callable[[str], None]) -> tuple[Ru
     if not run.config.exists():
         raise RunError(f"{run.path} is not the directory of a run: it has no config.yaml")
     _check_recipe(recipe, run)
-    if file is None and is_finished(run):
+    allowed = foreign_references(recipe.model_dump(mode="json"), True)
+    checkpoint = load_checkpoint(file, False, allowed) if file is not None else _newest(run, allowed, say)
+    if recipe.iterations < checkpoint.iterations:
+        raise RunError(
+            f"the run in {run.path} has done {checkpoint.env_steps:,} steps, more than total_timesteps={recipe.total_timesteps:,}",
+            hint=f"give more: total_timesteps={2 * checkpoint.env_steps}",
+        )
+    if file is None and is_finished(run) and recipe.iterations == checkpoint.iterations:
         say(f"{run.path} is finished; play with it: tempo-rl eval {run.path}")
         return None, None
-    allowed = foreign_references(recipe.model_dump(mode="json"), True)
-    return run, load_checkpoint(file, False, allowed) if file is not None else _newest(run, allowed, say)
+    return run, checkpoint
 
 
 def _newest(run: RunDirectory, allowed: list[str], say: Callable[[str], None]) -> Checkpoint:

@@ -178,11 +178,15 @@ class RunDirectory:
             for left in (*self.path.glob(".*"), *self.checkpoints.glob(".*")):
                 if _is_left_over(left.name):
                     left.unlink(missing_ok=True)
-            if self.mode != "resume":
+            if self.mode != "resume" or self._has_grown(recipe):
                 write_whole(self.config, (MARK + dump_recipe(recipe)).encode())
             self.result.unlink(missing_ok=True)  # of the run that goes on
         except OSError as error:
             raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from error
+
+    def _has_grown(self, recipe: Recipe) -> bool:
+        """Whether the run goes on to another length than that of its recipe."""
+        return self.config.exists() and self.values().get("total_timesteps") != recipe.total_timesteps
 
     def recipe(self) -> Recipe:
         """The recipe of the run. It imports what the recipe names. Raises `RecipeError`."""
@@ -277,3 +281,11 @@ def find_checkpoint(path: Path) -> Path:
     if not path.exists():
         raise CheckpointError(f"there is no run or checkpoint {path}")
     return path
+
+
+def recipe_of(path: Path) -> Path:
+    """The recipe's file of a run, from its directory or from one of its checkpoints. Raises `RunError`."""
+    config = RunDirectory(path if path.is_dir() else path.parent.parent).config
+    if not config.is_file():
+        raise RunError(f"there is no run {path}", hint="to begin a new run if there is none: --resume auto")
+    return config

@@ -181,6 +181,7 @@ def train(
         raise RunError(
             "the checkpoint holds only a policy, so a run cannot go on from it", hint="train from the start: leave --resume out"
         )
+    resume = None if resume is None else resume.at_program()
     run = replace(run, path=run.path.absolute())  # environments may change the working directory
     request = StopRequest(say, time_limit)
     with run.locked(), request.listening():
@@ -299,7 +300,8 @@ class _Training:
     def _iterate(self, agent: Agent, program: tp.Program, resume: Checkpoint | None) -> None:
         """Run the iterations, and save them."""
         monitor, keeper = self.monitor, self.keeper
-        live = program.start({}) if resume is None else self._resumed(program, resume)
+        live = program.start({}) if resume is None else self._resumed(agent, program, resume)
+        keeper.look(live)
         self.request.is_saved = lambda: monitor.iterations == keeper.saved
         self.request.can_finish = True
         is_told = False
@@ -342,9 +344,15 @@ class _Training:
         numbers = {"return_mean": evaluation.mean, "return_std": evaluation.std, "length_mean": float(evaluation.lengths.mean())}
         return {"iteration": monitor.iterations - 1, "env_steps": monitor.env_steps, **numbers}
 
-    def _resumed(self, program: tp.Program, resume: Checkpoint) -> tp.Run[Any]:
+    def _resumed(self, agent: Agent, program: tp.Program, resume: Checkpoint) -> tp.Run[Any]:
         assert resume.program is not None, "it was looked at before"
-        live = program.resume(resume.program)
+        live = program.resume(resume.program, bounds=agent.bounds)
+        if live.message:
+            before, now = (recipe.iterations * recipe.num_envs * recipe.num_steps for recipe in (resume.recipe, self.recipe))
+            self.say(
+                f"note: the recipe counts with the length of the run, and from here on with {now:,} steps instead of {before:,}, so that "
+                f"the result is not that of a run that had {now:,} from its start (anneal_lr=false does not count with it): {live.message}"
+            )
         self.monitor.go_on_from(resume.iterations, resume.parameters, resume.progress.get("recent_returns", ()))
         self.keeper.go_on_from(resume)
         self.resumed_at, self.machine = resume.iterations, Machine(resume.env_steps)

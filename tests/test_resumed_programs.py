@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.resumed import PROGRAMS, Arrays, Live
+import tempo_core as tp
+from tempo_core.errors import StateError
+from tempo_core.program import UserExpr
+from tests.resumed import PPO, PROGRAMS, Arrays, Live, agent
 
 ROOT = Path(__file__).resolve().parents[1]
 STOPS = {  # how often each program is stopped: once an iteration of its outermost loops
@@ -114,3 +118,136 @@ def test_another_process_goes_on(name: str, tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     with np.load(out) as results:
         same(dict(results), expected.outputs | (expected.reports[-1] if expected.reports else {}))
+
+
+# -- other bounds -----------------------------------------------------------------------------------------------------
+
+FLAT = "anneal_lr=false"  # nothing depends on the number of iterations
+DQN = (FLAT, "num_steps=4", "total_timesteps=32", "learning_starts=8", "buffer_size=40", "batch_size=4", "start_e=0.05")
+GROWING: dict[str, Callable[[], Live]] = {
+    "PPO, environment in JAX": lambda: agent("ppo_functional", *PPO, FLAT),
+    "PPO, environment on the host": lambda: agent("ppo", *PPO, FLAT),
+    "REINFORCE": lambda: agent("reinforce", "num_steps=12", "total_timesteps=96", FLAT),
+    "DQN": lambda: agent("dqn", *DQN),
+    "LSTM": PROGRAMS["LSTM"],
+}
+
+
+def bound_of(live: Live, name: str) -> UserExpr:
+    return next(UserExpr(bound.expr) for bound in live.program.bounds if bound.name == name)
+
+
+def assert_grows(make: Callable[[], Live], folder: Path, more: int = 7) -> tuple[int, str]:
+    """Compare runs that are resumed from each iteration with a larger bound with one that had it from its start."""
+    first, whole, second = make(), make(), make()
+    larger = {bound_of(first, "I"): more}
+    whole.program = whole.program.with_bounds(larger)
+    expected = whole.finish(whole.program.start(whole.inputs, seed=5))
+    run = first.program.start(first.inputs, seed=5)
+    at, message = 0, ""
+    while not run.done:
+        file = run.save(folder / f"{at}.safetensors")
+        second.reports.clear()
+        resumed = second.program.resume(file, bounds=larger)
+        same(second.finish(resumed), expected)
+        for report, other in zip(second.reports, whole.reports[len(whole.reports) - len(second.reports) :], strict=True):
+            same(report, other)
+        message = resumed.message
+        at += 1
+        run.advance()
+    with pytest.raises(StateError, match="the run has ended, so that I cannot change"):
+        second.program.resume(run.snapshot(), bounds=larger)
+    for live in (first, whole, second):
+        live.close()
+    return at, message
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "LSTM" else pytest.mark.slow) for name in GROWING])
+def test_other_bounds_are_those_of_a_run_that_had_them(name: str, tmp_path: Path) -> None:
+    """Stores of results grow, and what is computed for all iterations before the loop, such as random numbers, is computed anew."""
+    at, message = assert_grows(GROWING[name], tmp_path)
+    assert at == 4 and ("exploration" in name or not message or name == "DQN")
+
+
+def powers(executor: str = "staged", numbers: int | tp.UpTo = 5) -> tuple[tp.Program[dict[str, np.ndarray]], UserExpr]:
+    """Sums over a growing number of steps, with an input, random numbers and a result over them."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (3,), domain=(t,))
+        h = tp.recurrence((3,), domain=(t,))
+        h[0], h[t + 1] = tp.zeros((3,)), h[t] * 0.5 + x + tp.random.normal((3,), domain=(t,))
+    config = tp.Config(executor=executor, disable=("vectorize(t)",))
+    return ctx.compile({T: numbers}, {"h": h, "last": h[T - 1]}, config), T
+
+
+@pytest.mark.parametrize("executor", ["staged", "interpreted"])
+def test_a_result_over_the_step_grows(executor: str) -> None:
+    program, T = powers(executor)
+    x = np.random.default_rng(0).normal(size=(9, 3)).astype("float32")
+    expected = program.with_bounds({T: 9}).run({"x": x}, seed=2)
+    run = program.start({"x": x[:5]}, seed=2)
+    run.advance(count=3)
+    state = run.snapshot()
+    resumed = program.resume(state, {"x": x}, bounds={T: 9}).finish()
+    same(dict(resumed), dict(expected))
+    same(dict(program.resume(state).finish()), dict(program.run({"x": x[:5]}, seed=2)))
+    same(
+        dict(program.resume(state, {"x": x[:4]}, bounds={T: 4}).finish()),
+        dict(program.with_bounds({T: 4}).run({"x": x[:4]}, seed=2)),
+    )
+    with pytest.raises(StateError, match="the saved run has done 3 iterations over t, more than T allows"):
+        program.resume(state, {"x": x[:2]}, bounds={T: 2})
+    with pytest.raises(StateError, match="the input `x` has other points with the new bounds"):
+        program.resume(state, bounds={T: 9})
+    with pytest.raises(StateError, match="the input `x` has other values at the points of the saved run"):
+        program.resume(state, {"x": x + 1}, bounds={T: 9})
+    with pytest.raises(StateError, match="U is not a bound of this program"):
+        program.resume(state, {"x": x}, bounds={"U": 9})
+
+
+def test_a_bound_that_a_run_chose_grows() -> None:
+    program, T = powers(numbers=tp.upto(64))
+    x = np.random.default_rng(0).normal(size=(40, 3)).astype("float32")
+    run = program.start({"x": x[:5]}, seed=2)
+    run.advance(count=3)
+    same(dict(program.resume(run.snapshot(), {"x": x}, bounds={T: 40}).finish()), dict(program.run({"x": x}, seed=2)))
+
+
+def test_what_depends_on_the_bound_is_named() -> None:
+    """A rate that falls to 0 over I iterations has the new I from here on: not the run that had it from its start."""
+    ctx = tp.Context("i")
+    with ctx as ((i, I),):
+        w = tp.recurrence((), domain=(i,))
+        w[0], w[i + 1] = 1.0, w[i] * (1.0 - i / I)
+        mean = w[0:I].mean()
+    program = ctx.compile({I: 4}, {"w": w, "mean": mean}, tp.Config(disable=("vectorize(i)", "lift")))
+    run = program.start()
+    run.advance(count=2)
+    resumed = program.resume(run.snapshot(), bounds={I: 8})
+    line = Path(__file__).read_text().splitlines().index("        w[0], w[i + 1] = 1.0, w[i] * (1.0 - i / I)") + 1
+    assert resumed.message == f"depends on I, and has I = 8 from here on: {__file__}:{line}"
+    w, mean = resumed.finish().values()
+    rates = [1.0, 1.0 - 1 / 4, *(1.0 - k / 8 for k in range(2, 7))]
+    np.testing.assert_allclose(w, np.cumprod([1.0, *rates]), rtol=1e-6)
+    np.testing.assert_allclose(mean, np.mean(w), rtol=1e-6)
+
+
+def test_an_inner_bound_and_a_loop_that_goes_back_stay() -> None:
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        h = tp.recurrence((), domain=(i, t))
+        h[i, 0], h[i, t + 1] = 0.0, h[i, t] * 0.5 + i
+    program = ctx.compile({I: 4, T: 3}, {"h": h}, tp.Config(disable=("vectorize(i)", "lift")))
+    run = program.start(by=i)
+    run.advance()
+    with pytest.raises(StateError, match="only the bound of that loop can change"):
+        program.resume(run.snapshot(), bounds={T: 6})
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        back = tp.recurrence((2,), domain=(t,))
+        back[T - 1], back[t] = tp.ones((2,)), tp.sin(back[t + 1])
+    program = ctx.compile({T: 6}, {"back": back})
+    run = program.start()
+    run.advance(count=2)
+    with pytest.raises(StateError, match=r"another one for these bounds|does not go from its first point"):
+        program.resume(run.snapshot(), bounds={T: 9})

@@ -49,14 +49,18 @@ def _word(xp: Any, number: Any) -> Array:
     return xp.asarray(number).astype(np.uint32)
 
 
-def random_words(xp: Any, seed: Any, stream: int, coordinates: Sequence[Array], blocks: int) -> tuple[Array, Array]:
+def random_words(
+    xp: Any, seed: Any, stream: int, coordinates: Sequence[Array], blocks: int, seeded: bool = False
+) -> tuple[Array, Array]:
     """`blocks` pairs of words at each point: two uint32 arrays `[*c, blocks]` for int32 coordinates of shape `c`.
 
-    `seed` is an int (taken modulo 2**32) or a uint32 scalar.
+    `seed` is an int (taken modulo 2**32) or a uint32 scalar. If it is `seeded`, the first coordinate is added to it.
     """
     with np.errstate(over="ignore"):  # wrapping is intended; NumPy warns about it for scalars
         key = (_word(xp, seed), _word(xp, stream))
         words = [_word(xp, c) for c in coordinates]
+        if seeded:
+            key, words = (key[0] + words[0], xp.broadcast_to(key[1], words[0].shape)), words[1:] or [xp.zeros_like(words[0])]
         zero = xp.zeros(words[0].shape if words else (), np.uint32)
         outer, last = words[:-1], words[-1] if words else zero
         for position in range(0, len(outer), 2):  # two coordinates in each block
@@ -79,14 +83,16 @@ def _column(xp: Any, word: Array, like: Array) -> Array:
     return xp.broadcast_to(word, like.shape)[..., None]
 
 
-def random(xp: Any, kind: str, seed: Any, stream: int, coordinates: Sequence[Array], shape: Sequence[int]) -> Array:
+def random(
+    xp: Any, kind: str, seed: Any, stream: int, coordinates: Sequence[Array], shape: Sequence[int], seeded: bool = False
+) -> Array:
     """Random numbers `[*c, *shape]` for int32 coordinates of shape `c` (`()` where there are none).
 
     "bits": uint32; "uniform": float32 in [0, 1), multiples of 2**-24; "normal": float32, finite, at most 6.7 away from 0.
     The number at an element depends only on the seed, the stream, the point's coordinates and the element's row-major index.
     """
     count = math.prod(shape)
-    first, second = random_words(xp, seed, stream, coordinates, -(-count // 2))  # each block gives two elements
+    first, second = random_words(xp, seed, stream, coordinates, -(-count // 2), seeded)  # each block gives two elements
     batch = first.shape[:-1]
     if kind == "normal":
         first, second = _box_muller(xp, first, second)

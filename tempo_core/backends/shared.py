@@ -58,7 +58,7 @@ def evaluated(at: Setting, op: ops.Eval) -> Array:
 
 
 def random(at: Setting, op: ops.Random, *coordinates: Array) -> Array:
-    return prng.random(at.xp, op.kind, at.seed, op.stream, coordinates, at.shape(op.shape))
+    return prng.random(at.xp, op.kind, at.seed, op.stream, coordinates, at.shape(op.shape), op.seeded)
 
 
 # -- elementwise ------------------------------------------------------------------------------------------------------

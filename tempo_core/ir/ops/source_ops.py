@@ -70,13 +70,15 @@ class Random(Op):
     """Random numbers as a function of (run seed, `stream`, coordinates): operands are int32 coordinates of one shape `c`.
 
     Scalar coordinates (`c = ()`) give `shape`; after vectorization they are vectors, and the result is `c + shape`.
-    `kind`: "uniform" in [0, 1), "normal" (float32), or "bits" (uint32). `stream` numbers the calls in a program.
+    `kind`: "uniform" in [0, 1), "normal" (float32), or "bits" (uint32). `stream` numbers the calls in a program. With `seeded`, the first
+    coordinate is added to the seed: the numbers are those of a run with that seed, at the other coordinates.
     """
 
     work = Work(_of_random, MEMORY)
     kind: str
     stream: int
     shape: tuple[Expr, ...]
+    seeded: bool = False
 
     def infer(self, inputs: Types) -> Types:
         same = inputs[0].shape if inputs else ()

@@ -17,7 +17,7 @@ from tempo_core.errors import ArgumentError, OutOfMemoryError, StateError
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import End, Merge, Sink, Udf
 from tempo_core.ir.udf import Custom, Fed
-from tempo_core.runtime.feeds import Feeds
+from tempo_core.runtime.feeds import Feed, Feeds
 from tempo_core.runtime.live.executors import Executor
 from tempo_core.runtime.live.state_file import Snapshot, digest, path_of
 from tempo_core.runtime.walk import Branch, Loop
@@ -78,6 +78,7 @@ class Run(Generic[R]):
         self._shapes, self._by, self._failed, self._bounds = dict(shapes), by, False, dict(bounds)
         self._out_of_memory, self._can_be_saved = out_of_memory, can_be_saved
         self._executor: Executor | None = None
+        self.message = ""  # what `program.resume(bounds=...)` does otherwise than a run that had these bounds from its start
         self._functions = dict(_stateful_functions(self._graph))
 
     # -- going on -----------------------------------------------------------------------------------------------------
@@ -114,6 +115,15 @@ class Run(Generic[R]):
         """The run itself, ready to stop where `by` says. Raises StateError for a step without a loop."""
         self._opened(self._by)
         return self
+
+    def opened_by(self, step: str | None) -> Executor:
+        """The executor, which can stop at the loops over `step` (None: at the outermost loops)."""
+        return self._opened(step)
+
+    @property
+    def streams(self) -> Mapping[str, Feed]:
+        """The inputs that are fed one value after the other."""
+        return self._fed.streams
 
     def _opened(self, step: str | None) -> Executor:
         """The executor. The first call decides at which loops it can stop; a later one may ask for the same loops only."""
@@ -260,12 +270,7 @@ def resumed(
     else:
         read = Snapshot.read(source)
         name, meta, arrays = str(source), read.meta, dict(read.arrays)
-    differences = _differences(origin(meta["bounds"]), meta["program"])
-    if differences:
-        raise StateError(
-            f"{name} is the state of another program: {'; '.join(differences)}",
-            hint="compile the same program, with the same bounds and config, as the one that saved it",
-        )
+    check_origin(name, origin(meta["bounds"]), meta)
     saved = {each[len("input/") :]: array for each, array in arrays.items() if each.startswith("input/")}
     run = run_of({**saved, **given}, int(arrays["seed"]), meta["bounds"])
     fed = {**run._fed.arrays, **{name: feed.array for name, feed in run._fed.streams.items() if feed.array is not None}}
@@ -277,6 +282,16 @@ def resumed(
             )
     run._put_back(arrays, meta)
     return run
+
+
+def check_origin(name: str, origin: Mapping[str, str], meta: Mapping[str, Any]) -> None:
+    """Raise StateError if a state is of another program than the one of `origin`."""
+    differences = _differences(origin, meta["program"])
+    if differences:
+        raise StateError(
+            f"{name} is the state of another program: {'; '.join(differences)}",
+            hint="compile the same program, with the same bounds and config, as the one that saved it",
+        )
 
 
 def versions() -> dict[str, str]:
