@@ -214,6 +214,7 @@ class Algorithm:
     def _parts(self, observation: AnyObservation, observations: Observations) -> np.ndarray:
         """Observations of choices, or with parts, as the policy takes them."""
         space: Any = observations.space
+        part: Any
         try:
             (_, part), first = next(parts_of(space)), np.asarray(next(values_of(space, observation)))
             batch = first.shape[: first.ndim - len(part.shape)]  # with frames, also those
