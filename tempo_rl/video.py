@@ -174,7 +174,7 @@ class _HostCamera:
         return np.array(frame, np.uint8)
 
 
-Draw = Callable[[np.ndarray], np.ndarray]  # a picture from a state of one environment
+Draw = Callable[[Any], np.ndarray]  # a picture from a state of one environment
 
 
 class _FunctionalCamera:

@@ -59,7 +59,8 @@ class SingleEnvironment:
             )
             check_functional(function, self._params, example, taken, name)
         self._packing = Packing(example, max_episode_steps >= EXACT)
-        self.state_dtype, self.state_size = self._packing.dtype, self._packing.size + 2
+        self.state_dtype = self._packing.dtype
+        self.state_size: int = self._packing.size + 2
         truncated = getattr(function, "truncated", None)
         self._truncated: Callable[..., Array] | None = truncated if callable(truncated) else None
         self.ends_by_time_alone = bool(getattr(function, "ends_by_time_alone", False))
@@ -79,7 +80,7 @@ class SingleEnvironment:
         with _standard_promotion():
             return self._advance(packed, action, jax.random.split(_key(key_data))[0])
 
-    def unpacked(self, packed: Array) -> Any:
+    def unpacked(self, packed: Array) -> object:
         """The environment's own state in a packed one: its arrays on the host, and its keys."""
         state = self._packing.unpack(jnp.asarray(packed)[:-2])
         return jax.tree.map(lambda leaf: leaf if is_key(leaf) else np.asarray(leaf), state)
@@ -240,7 +241,7 @@ class FunctionalVectorEnvironment:
         require_finite(self.single.name, step.final_observation, step.reward, step.episode_length)
         return step
 
-    def state_of_first(self) -> np.ndarray:
+    def state_of_first(self) -> object:
         """The state of the first environment, after the last reset or step."""
         assert self._state is not None, "not reset yet"
         return self.single.unpacked(self._state[0])

@@ -15,7 +15,7 @@ from tempo_rl.errors import EnvError
 
 Array: TypeAlias = jax.Array
 Shape: TypeAlias = jax.ShapeDtypeStruct
-Pytree: TypeAlias = Any  # arrays in tuples, dicts, dataclasses
+Pytree: TypeAlias = object  # arrays in tuples, dicts, dataclasses
 
 # Their values are float32 values too. All others are held as bits.
 FLOATS = ("bool", "int8", "uint8", "int16", "uint16", "bfloat16", "float16", "float32")
@@ -37,9 +37,9 @@ class Packing:
         floats = sum(math.prod(data.shape) for data in self._datas)
         words = sum(_words(data) for data in self._datas)
         are_floats = all(data.dtype.name in FLOATS for data in self._datas)
-        self.has_bits = needs_integers or not are_floats or floats > 2 * words
+        self.has_bits: bool = needs_integers or not are_floats or floats > 2 * words
         self.dtype = "int32" if self.has_bits else "float32"
-        self.size = words if self.has_bits else floats
+        self.size: int = words if self.has_bits else floats
 
     def pack(self, state: Pytree) -> Array:
         """The vector of a state. A leaf has the dtype of the example, or is converted to it."""
@@ -114,7 +114,7 @@ def _values(words: Array, data: Shape) -> Array:
     return jax.lax.bitcast_convert_type(flat.reshape(data.shape), held).astype(dtype)
 
 
-def leaves_of(state: Pytree, name: str) -> list[tuple[str, Any]]:
+def leaves_of(state: Pytree, name: str) -> list[tuple[str, object]]:
     """The leaves of a state with their places in it, such as `.agent.position`. Raises `EnvError` for a leaf that is not an array or a number."""
     leaves = []
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:

@@ -36,7 +36,7 @@ class Observations:
     shape: tuple[int, ...]
     dtype: str
     counts: tuple[int, ...] = ()
-    space: gymnasium.Space[Any] | None = field(default=None, compare=False, repr=False)
+    space: gymnasium.Space[object] | None = field(default=None, compare=False, repr=False)
 
     @property
     def has_parts(self) -> bool:
@@ -45,11 +45,12 @@ class Observations:
 
         return not (self.space is None or isinstance(self.space, Box))
 
-    def inward(self, observation: Any, batch: tuple[int, ...] = (), xp: ModuleType = np) -> Any:
+    def inward(self, observation: Any, batch: tuple[int, ...] = (), xp: ModuleType = np) -> object:
         """Observations of the environment (*batch, ...) as agents take them: (*batch, *shape). `xp` is numpy or jax.numpy."""
         if self.space is None or not self.has_parts:
             return xp.asarray(observation).astype(self.dtype)
         numbers, choices = [], []
+        space: Any
         for (_, space), value in zip(parts_of(self.space), values_of(self.space, observation), strict=True):
             part = xp.asarray(value).reshape(*batch, -1)
             if (counts := counts_of(space)) is not None:
@@ -220,7 +221,7 @@ def counts_of(space: gymnasium.Space[Any]) -> list[int] | None:
     return None
 
 
-def parts_of(space: gymnasium.Space[Any], place: str = "") -> Iterator[tuple[str, Any]]:
+def parts_of(space: gymnasium.Space[Any], place: str = "") -> Iterator[tuple[str, gymnasium.Space[object]]]:
     """The spaces inside of Dict and Tuple spaces, with their places, such as `["board"][0]`; or the space itself."""
     from gymnasium import spaces
 
@@ -234,7 +235,7 @@ def parts_of(space: gymnasium.Space[Any], place: str = "") -> Iterator[tuple[str
         yield place, space
 
 
-def values_of(space: gymnasium.Space[Any], observation: Any) -> Iterator[Any]:
+def values_of(space: gymnasium.Space[Any], observation: Any) -> Iterator[object]:
     """The parts of an observation, in the order of `parts_of`."""
     from gymnasium import spaces
 

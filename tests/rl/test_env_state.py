@@ -181,7 +181,7 @@ def test_state_that_is_not_numbers_is_named() -> None:
         state_of(Words(ENDS))
 
 
-@pytest.mark.parametrize("value", ["up", [[1], [2, 3]]])
+@pytest.mark.parametrize("value", [{"up": 1}, [[1], [2, 3]]])
 def test_state_that_no_file_holds_is_named(value: object) -> None:
     class Words(OfMyOwn):
         def state(self) -> dict[str, Any]:

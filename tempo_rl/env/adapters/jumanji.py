@@ -40,7 +40,7 @@ class Jumanji(Stepped):
         )
 
 
-def _space(spec: Any) -> gymnasium.Space[Any]:
+def _space(spec: Any) -> gymnasium.Space[object]:
     """The space of a specification."""
     count = getattr(spec, "num_values", None)
     if count is not None:

@@ -21,11 +21,11 @@ ENDLESS = 10_000  # steps after which an episode is truncated, if the library ha
 class Outcome(NamedTuple):
     """What a reset or a step gives: the state of an environment of this kind."""
 
-    inner: Any  # the library's own state
-    observation: Any
-    reward: Any = 0.0
-    terminated: Any = False
-    truncated: Any = False
+    inner: object  # the library's own state
+    observation: object
+    reward: object = 0.0
+    terminated: object = False
+    truncated: object = False
 
 
 class Stepped(ABC):
@@ -34,8 +34,8 @@ class Stepped(ABC):
     The library's own restart of episodes is not used: each episode begins with a reset of its own random numbers.
     """
 
-    observation_space: gymnasium.Space[Any]
-    action_space: gymnasium.Space[Any]
+    observation_space: gymnasium.Space[object]
+    action_space: gymnasium.Space[object]
     max_episode_steps: int
 
     @abstractmethod
@@ -62,7 +62,7 @@ class Stepped(ABC):
         following = self.follow(state.inner, action, jax.random.key_data(rng))
         return jax.tree.map(_as_before, following, state)
 
-    def observation(self, state: Outcome, rng: jax.Array, params: None = None) -> Any:
+    def observation(self, state: Outcome, rng: jax.Array, params: None = None) -> object:
         return state.observation
 
     def reward(self, state: Outcome, action: jax.Array, next_state: Outcome, rng: jax.Array, params: None = None) -> jax.Array:
@@ -91,7 +91,7 @@ def require_name(library: str, prefix: str, name: str, names: Iterable[str]) -> 
         raise EnvError(f"{library} has no environment {name!r}", hint=hint)
 
 
-def space_like(example: Any) -> gymnasium.Space[Any]:
+def space_like(example: Any) -> gymnasium.Space[object]:
     """The space of arrays of which nothing but shapes and dtypes is known; dicts become Dict."""
     if isinstance(example, dict):
         return gymnasium.spaces.Dict({name: space_like(part) for name, part in example.items()})
@@ -105,7 +105,7 @@ def space_like(example: Any) -> gymnasium.Space[Any]:
     return gymnasium.spaces.Box(-infinite, infinite, dtype=np.float32)
 
 
-def space_of(space: Any) -> gymnasium.Space[Any]:
+def space_of(space: Any) -> gymnasium.Space[object]:
     """Gymnasium's space for one of a library that names its parts alike: `n`; `low`, `high`, `shape`; `spaces`."""
     inner = getattr(space, "spaces", None)
     if isinstance(space, gymnasium.Space):
