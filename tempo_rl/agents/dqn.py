@@ -56,7 +56,7 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
         chooser = model.values(following) if recipe.double_q else following_values
         best = tp.take_along_last(following_values, chooser.argmax(-1))
         aim = reward + discount * tp.where(replayed(step.terminated, ahead), 0.0, best)
-        value = tp.take_along_last(model.values(replayed(obs)), replayed(action))
+        value = tp.take_along_last(model.values(replayed.observed(obs, step)), replayed(action))
         error = value - aim.detach()
         if priorities is not None:
             weight = weight * priorities.weights

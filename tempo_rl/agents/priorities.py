@@ -23,8 +23,8 @@ class Priorities:
         self._stored = tp.recurrence((recipe.replay_iterations * self._steps,), domain=point, name="priorities")
         self._largest = tp.recurrence((), domain=point, name="largest priority")
 
-    def draw(self, oldest: tp.Expr, size: tp.Expr) -> tp.Tensor:
-        """Rows (batch_size,) of the buffer, whose first row is the first step of the iteration `oldest`, among the first `size`.
+    def draw(self, oldest: tp.Expr, first: tp.Expr | int, size: tp.Expr) -> tp.Tensor:
+        """Rows (batch_size,) of the buffer, from `first` to before `size`. The row 0 is the first step of the iteration `oldest`.
 
         A row is drawn from each of `batch_size` parts of the same probability. `weights` (batch_size,) are those of the rows in the loss.
         """
@@ -32,13 +32,13 @@ class Priorities:
         rows = (tp.arange(count) - (oldest % recipe.replay_iterations) * self._steps) % count  # of the places, oldest step first
         is_new = (rows >= (i - oldest) * self._steps) & (u == 0)
         self._priorities = tp.where(is_new, self._largest, self._stored)
-        masses = tp.where(rows < size, self._priorities**recipe.priority_exponent, 0.0)
+        masses = tp.where((rows >= first) & (rows < size), self._priorities**recipe.priority_exponent, 0.0)
         sums = masses.cumsum()
         total = sums.spatial[count - 1]
         parts = tp.arange(recipe.batch_size) + tp.random.uniform((recipe.batch_size,), domain=self.point)
         self._places = tp.minimum(tp.searchsorted(sums, parts * (total / recipe.batch_size), "right"), count - 1)
         probability = tp.maximum(masses.take(self._places), LEAST**recipe.priority_exponent) / total
-        weights = (probability * size) ** -self._importance
+        weights = (probability * (size - first)) ** -self._importance
         self.weights = (weights / weights.max()).detach()
         return tp.minimum(rows.take(self._places), size - 1).detach()
 

@@ -20,13 +20,15 @@ class Replay:
     """Rows of tensors over (i, t, b), drawn anew at each point of a domain of updates.
 
     Pictures (bytes) are stored once: the successor of a row is the row of its environment one step later. So the newest row of each environment
-    is not drawn yet, and a row that a time limit ended, whose successor is not stored, has no weight in a loss.
+    is not drawn yet, and a row that a time limit ended, whose successor is not stored, has no weight in a loss. A stack of frames is made anew of
+    the frames of its episode, so that the oldest rows, whose earlier frames are gone, are no longer drawn.
     """
 
     iterations: tuple[tp.Expr, tp.Expr]  # from the oldest one to after the newest
     bounds: Bounds  # of t and b
     rows: tp.Tensor
     stores_once: bool
+    frames: int = 1  # that are stored once, and stacked
 
     @staticmethod
     def of(
@@ -43,18 +45,31 @@ class Replay:
         """
         T, B = bounds
         oldest, stores_once = tp.max(i - recipe.replay_iterations + 1, 0), observations.dtype == "uint8"
+        frames = recipe.frames if stores_once else 1
         if stores_once and recipe.num_steps < 2:
             raise RecipeError("pictures are stored once, so an iteration needs two steps", hint="num_steps=2")
+        if frames > recipe.replay_iterations * recipe.num_steps - 1:
+            raise RecipeError(
+                f"buffer_size={recipe.buffer_size} holds fewer steps of an environment than a picture of frames={frames} and its successor have",
+                hint=f"buffer_size={(frames + recipe.num_steps) * recipe.num_envs}",
+            )
+        first = tp.min(oldest, 1) * (frames - 1) * B if frames > 1 else 0
         size = ((i + 1 - oldest) * T - int(stores_once)) * B
         if priorities is not None:
-            rows = priorities.draw(oldest, size)
+            rows = priorities.draw(oldest, first, size)
         else:
-            rows = tp.minimum(tp.random.uniform((recipe.batch_size,), domain=tuple(domain)) * size, size - 1).astype("int32")
-        return Replay((oldest, i + 1), bounds, rows, stores_once)
+            count = size - first
+            drawn = tp.minimum(tp.random.uniform((recipe.batch_size,), domain=tuple(domain)) * count, count - 1)
+            rows = drawn.astype("int32") if frames == 1 else drawn.astype("int32") + first
+        return Replay((oldest, i + 1), bounds, rows, stores_once, frames)
 
     def __call__(self, x: tp.Tensor, ahead: tp.Tensor | None = None) -> tp.Tensor:
         """The drawn rows (batch_size, ...) of `x`, or those `ahead` steps after them, through which no gradient flows."""
         return self._at(x, self._ahead(ahead))
+
+    def observed(self, obs: tp.Tensor, step: Transition[tp.Tensor]) -> tp.Tensor:
+        """The observations of the drawn rows."""
+        return self._stacked(obs, step, self.rows)
 
     def following(
         self, obs: tp.Tensor, step: Transition[tp.Tensor], ahead: tp.Tensor | None = None
@@ -69,7 +84,15 @@ class Replay:
         last = self._ahead(ahead)
         is_stored = ~self(step.truncated, ahead) & (last < ((end - oldest) * T - 1) * B)
         weight = is_stored.astype("float32")
-        return self._at(obs, last + B), weight / tp.maximum(weight.mean(), 1e-8)
+        return self._stacked(obs, step, last + B), weight / tp.maximum(weight.mean(), 1e-8)
+
+    def _stacked(self, obs: tp.Tensor, step: Transition[tp.Tensor], rows: tp.Tensor) -> tp.Tensor:
+        """The observations (batch_size, frames, ...) at `rows`, of which each frame is read from the step that saw it."""
+        if self.frames == 1:
+            return self._at(obs, rows)
+        newest, age = obs.index(0, self.frames - 1), self._at(step.episode_length - 1, rows)
+        earlier = [rows - tp.minimum(age, k) * self.bounds[1] for k in range(self.frames - 1, -1, -1)]
+        return tp.stack([self._at(newest, each) for each in earlier], 1)
 
     def _ahead(self, ahead: tp.Tensor | None) -> tp.Tensor:
         return self.rows if ahead is None else self.rows + self._at(ahead, self.rows) * self.bounds[1]

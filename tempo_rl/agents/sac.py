@@ -44,7 +44,7 @@ def sac(recipe: SACRecipe, monitor: Monitor) -> Agent:
 
         # The critics: both estimate the reward, and the lesser target of the next action, with its entropy.
         replayed = Replay.of(recipe, env.observations, i, (T, B), (i, u, c))
-        state, (following, weight) = replayed(obs), replayed.following(obs, step)
+        state, (following, weight) = replayed.observed(obs, step), replayed.following(obs, step)
         targets = targets_of(critics.parameters(), (i, u, c))
         next_action, next_log_prob = model.gaussian(following).sample_with_log_prob()
         next_value = tp.minimum(*critics.using(targets)(following, next_action)) - alpha * next_log_prob

@@ -38,7 +38,7 @@ def td3(recipe: TD3Recipe, monitor: Monitor) -> Agent:
 
         # The critics: both estimate the reward, and the lesser target of an action near the target policy's.
         replayed = Replay.of(recipe, env.observations, i, (T, B), (i, u, c))
-        state, (following, weight) = replayed(obs), replayed.following(obs, step)
+        state, (following, weight) = replayed.observed(obs, step), replayed.following(obs, step)
         targets = targets_of(model.parameters() | critics.parameters(), (i, u))
         smoothing = tp.random.normal((recipe.batch_size, *env.actions.shape), domain=(i, u, c)) * recipe.policy_noise
         near = model.using(targets).action(following) + tp.clip(smoothing, -recipe.noise_clip, recipe.noise_clip)

@@ -257,12 +257,46 @@ def test_pictures_are_stored_once(dtype: str) -> None:
         Replay.of(recipe.model_copy(update={"num_steps": 1}), Observations((1,), "uint8"), i, (I, I), (i,))
 
 
+def test_stacks_are_made_of_frames_that_are_stored_once() -> None:
+    """Episodes of four steps, three frames of which the first is repeated: rows have the stacks that acting saw, at any age of the buffer."""
+    keys = {"num_envs": 2, "num_steps": 3, "buffer_size": 12, "batch_size": 64, "frames": 3, "total_timesteps": 36}
+    recipe = make_recipe({"algorithm": "dqn", **keys})
+    assert isinstance(recipe, DQNRecipe)
+    ctx = tp.Context("i", "t", "b")
+    with ctx as ((i, I), (t, T), (b, B)):
+        obs = tp.input("obs", (3, 1), "uint8", domain=(i, t, b))
+        length, truncated = (
+            tp.input(name, (), dtype, domain=(i, t, b)) for name, dtype in (("length", "int32"), ("truncated", "bool"))
+        )
+        unused = tp.zeros(())
+        step = Transition(obs, unused, truncated, truncated, obs, unused, length)
+        replayed = Replay.of(recipe, Observations((3, 1), "uint8"), i, (T, B), (i,))
+        following, weight = replayed.following(obs, step)
+        outputs = [replayed.observed(obs, step), replayed(obs), following, weight + tp.zeros(()) * i]
+    number = np.arange(18).repeat(2).reshape(6, 3, 2)  # the step of the run
+    age = number % 4
+    stacks = np.stack([10 * (number - np.minimum(age, k)) + np.arange(2) for k in (2, 1, 0)], -1)[..., None].astype("uint8")
+    inputs = {"obs": stacks, "length": (age + 1).astype("int32"), "truncated": age == 3}
+    rebuilt, seen, after, weights = ctx.run({I: 6, T: 3, B: 2}, outputs, inputs)
+    np.testing.assert_array_equal(rebuilt, seen)
+    for k in range(6):
+        steps, environments = np.divmod(seen[k, :, -1, 0].astype(int), 10)
+        first, last = (0 if k < 2 else 3 * (k - 1) + 2), 3 * (k + 1) - 2  # two earlier frames, and a successor
+        assert set(steps) == set(range(first, last + 1))
+        goes_on = steps % 4 != 3
+        assert ((weights[k] > 0) == goes_on).all()
+        np.testing.assert_array_equal(after[k][goes_on], stacks.reshape(18, 2, 3, 1)[steps + 1, environments][goes_on])
+    with pytest.raises(RecipeError, match=r"buffer_size=6 holds fewer steps.*\n.*buffer_size=12"), tp.Context("i") as ((i, I),):
+        Replay.of(recipe.model_copy(update={"buffer_size": 6}), Observations((3, 1), "uint8"), i, (I, I), (i,))
+
+
 def test_final_pictures_are_not_kept() -> None:
-    """A buffer of 400 more steps needs 400 more pictures of bytes, and small numbers."""
+    """A buffer of 400 more steps needs 400 more pictures of bytes, and small numbers, also if agents see stacks of three."""
 
     def bytes_of(buffer_size: int) -> int:
         keys = {
             "network": "cnn",
+            "frames": 3,
             "total_timesteps": 8000,
             "buffer_size": buffer_size,
             "num_envs": 2,
