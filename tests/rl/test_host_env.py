@@ -355,7 +355,9 @@ def test_an_environment_without_its_package_says_what_to_install(monkeypatch: py
     for name in [name for name in sys.modules if name.startswith(("gymnasium.envs.mujoco", "mujoco"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mujoco", None)
-    with pytest.raises(EnvError, match=r"HalfCheetah-v5 needs a package that is not installed: .*\n  hint: pip install 'tempo-dl\[mujoco\]'"):
+    with pytest.raises(
+        EnvError, match=r"HalfCheetah-v5 needs a package that is not installed: .*\n  hint: pip install 'tempo-dl\[mujoco\]'"
+    ):
         make_host("HalfCheetah-v5", 1)
     if "ALE/Pong-v5" not in gym.registry:
         with pytest.raises(EnvError, match=r"'ALE/Pong-v5'.*\n  hint: pip install ale-py, and write env\.id=ale_py:ALE/"):
@@ -364,7 +366,8 @@ def test_an_environment_without_its_package_says_what_to_install(monkeypatch: py
 
 @pytest.mark.slow
 def test_mujoco_trains() -> None:
-    pytest.importorskip("mujoco", reason="needs MuJoCo: pip install -e '.[mujoco]'")
+    for package in ("mujoco", "imageio"):
+        pytest.importorskip(package, reason="needs MuJoCo: pip install -e '.[mujoco]'")
     keys: Any = {"num_envs": 2, "num_steps": 4, "total_timesteps": 8, "hidden": [4], "eval_episodes": 0, "norm_obs": True}
     agent = tempo_rl.A2C(tempo_rl.EnvRecipe("HalfCheetah-v5", kwargs={"max_episode_steps": 5}), **keys).train()
     assert agent.evaluate(2).lengths.tolist() == [5, 5] and agent.predict(np.zeros(17)).shape == (6,)
