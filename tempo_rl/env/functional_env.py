@@ -123,8 +123,7 @@ class SingleEnvironment:
     def _pack(self, state: Any, steps: Array, episode_return: Array) -> Array:
         if self._packing.has_bits:
             episode_return = jax.lax.bitcast_convert_type(episode_return, "int32")
-        counts = jnp.stack([steps.astype(self.state_dtype), episode_return])
-        return jnp.concatenate([self._packing.pack(state), counts])
+        return jnp.concatenate([*self._packing.parts(state), steps.astype(self.state_dtype)[None], episode_return[None]])
 
     def _observe(self, state: Any, key: Array) -> Array:
         seen = self.function.observation(state, key, params=self._params)

@@ -66,6 +66,9 @@ def explained(env_id: str, keywords: Mapping[str, Any]) -> Iterator[None]:
             f"{what} with {dict(keywords)}: {error}{_line_of_user(error)}", hint="check the names in env.kwargs of the recipe"
         ) from error
     except ImportError as error:
+        install = install_for(env_id, getattr(spec_of(env_id), "entry_point", ""))
+        if install is not None:
+            raise EnvError(f"{env_id} needs a package that is not installed: {error}", hint=f"pip install {install}") from error
         raise EnvError(
             f"the module of {env_id!r} cannot be imported: {error}{own_line(error)}",
             hint="run the command in the directory where the module is",

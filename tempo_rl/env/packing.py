@@ -43,11 +43,16 @@ class Packing:
 
     def pack(self, state: Pytree) -> Array:
         """The vector of a state. A leaf has the dtype of the example, or is converted to it."""
+        parts = self.parts(state)
+        return jnp.concatenate(parts) if parts else jnp.zeros((0,), self.dtype)
+
+    def parts(self, state: Pytree) -> list[Array]:
+        """The parts of that vector, one for each leaf."""
         parts = []
         for leaf, kind, data in zip(jax.tree.leaves(state), self._leaves, self._datas, strict=True):
             values = jax.random.key_data(leaf) if is_key(kind) else jnp.asarray(leaf, data.dtype)
             parts.append(_bits(values) if self.has_bits else values.astype("float32").reshape(-1))
-        return jnp.concatenate(parts) if parts else jnp.zeros((0,), self.dtype)
+        return parts
 
     def unpack(self, vector: Array) -> Pytree:
         """The state in a vector."""

@@ -366,7 +366,8 @@ def test_an_environment_without_its_package_says_what_to_install(monkeypatch: py
 
 @pytest.mark.slow
 def test_mujoco_trains() -> None:
-    pytest.importorskip("mujoco", reason="needs MuJoCo: pip install -e '.[mujoco]'")
+    for package in ("mujoco", "imageio"):
+        pytest.importorskip(package, reason="needs MuJoCo: pip install -e '.[mujoco]'")
     keys: Any = {"num_envs": 2, "num_steps": 4, "total_timesteps": 8, "hidden": [4], "eval_episodes": 0, "norm_obs": True}
     agent = tempo_rl.A2C(tempo_rl.EnvRecipe("HalfCheetah-v5", kwargs={"max_episode_steps": 5}), **keys).train()
     assert agent.evaluate(2).lengths.tolist() == [5, 5] and agent.predict(np.zeros(17)).shape == (6,)
