@@ -8,9 +8,9 @@ numbers. Integer arithmetic wraps, so bits and uniform numbers are equal bit for
 the rounding of log and cos.
 
 Two forms are for XLA's compiler. The key of a point is computed apart from the block that uses it (`_apart`): each word of a round is
-used twice, and LLVM's loop vectorizer follows all uses of values that several elements share, which takes minutes for two blocks in
-one kernel. And the number of a group is added to the key, not to the state, because XLA's algebraic simplifier reorders sums of a
-value, a scalar and a constant without end.
+used twice, and LLVM's loop vectorizer follows all uses of values that several elements share. Two blocks in one kernel take three times
+as long as in two, and up to minutes. And the number of a group is added to the key, not to the state, because XLA's algebraic
+simplifier reorders sums of a value, a scalar and a constant without end.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
 
 Array = Any
+MOST_KEYS = 65_536  # points whose keys are computed apart; with more of them, running takes longer than compiling
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
@@ -66,16 +68,29 @@ def random_words(
         for position in range(0, len(outer), 2):  # two coordinates in each block
             pair = (outer[position], outer[position + 1] if position + 1 < len(outer) else zero)
             spread = (xp.broadcast_to(key[0], zero.shape), xp.broadcast_to(key[1], zero.shape))
-            key = _apart(xp, threefry2x32(xp, spread, pair))
+            key = _apart(xp, spread, pair)
         shape = (*zero.shape, blocks)
         keys = (xp.broadcast_to(_column(xp, key[0], zero), shape), xp.broadcast_to(_column(xp, key[1], zero), shape))
         elements = xp.broadcast_to(xp.arange(blocks, dtype=np.uint32), shape)
         return threefry2x32(xp, keys, (elements, xp.broadcast_to(last[..., None], shape)))
 
 
-def _apart(xp: Any, key: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The words of a key, which XLA computes in a kernel of their own."""
-    return key if xp is np else jax.lax.optimization_barrier(key)
+def _apart(xp: Any, key: tuple[Array, Array], counter: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The key of each point by one block, in kernels of its own.
+
+    XLA takes a barrier away before it fuses on a CPU, and a function that is not inlined stays. It holds the keys in memory.
+    """
+    if xp is np:
+        return threefry2x32(xp, key, counter)
+    if not key[0].shape or key[0].size > MOST_KEYS or jax.default_backend() != "cpu":
+        return jax.lax.optimization_barrier(threefry2x32(xp, key, counter))
+    with set_xla_metadata(inlineable="false"):
+        return _block(key, counter)
+
+
+@jax.jit
+def _block(key: tuple[Array, Array], counter: tuple[Array, Array]) -> tuple[Array, Array]:
+    return threefry2x32(jax.numpy, key, counter)
 
 
 def _column(xp: Any, word: Array, like: Array) -> Array:

@@ -127,6 +127,8 @@ class Graph:
         default_factory=set, compare=False, repr=False
     )  # of all reads of nodes that it and its copies ever had
 
+    _ends: tuple[tuple[int, int], dict[Symbol, Node]] | None = field(default=None, compare=False, repr=False)
+
     # -- building -----------------------------------------------------------------------------------------------------
 
     def add(self, op: Op, inputs: Iterable[Edge] = (), *, domain: Domain | None = None, name: str = "", where: str = "") -> Node:
@@ -238,7 +240,11 @@ class Graph:
 
     def ends(self) -> dict[Symbol, Node]:
         """The ends that a run finds out: by the step's bound; after `passes/shapes/capacity.py`, by the step in whose terms the bound is."""
-        return {symbol: node for node in self if isinstance(node.op, End) for symbol in node.op.bound.symbols}
+        present = (self.changes, len(self.nodes))  # passes ask at each node, and some take nodes away
+        if self._ends is None or self._ends[0] != present:
+            found = {symbol: node for node in self if isinstance(node.op, End) for symbol in node.op.bound.symbols}
+            self._ends = present, found
+        return dict(self._ends[1])
 
     def outer(self) -> dict[Symbol, tuple[Symbol, ...]]:
         """The steps around each end, by the symbol of the end (as in `ends`): at each of their points, the step ends at another place."""

@@ -145,3 +145,24 @@ def test_vmap_gives_the_same_numbers():
     traced = jax.vmap(lambda c: prng.random(jnp, "bits", 0, 0, [c], (3,)))(jnp.arange(4, dtype=jnp.int32))
     np.testing.assert_array_equal(np.asarray(traced), draw("bits", (3,), np.arange(4)))
     assert np.asarray(traced).dtype == numpy_dtype("uint32")
+
+
+def test_each_kernel_has_one_block_of_the_cipher():
+    """XLA would compute the key of a point again for each of its elements, in one kernel with them."""
+
+    def points(seed, i):
+        b, t = np.meshgrid(np.arange(6, dtype=np.int32), np.arange(4, dtype=np.int32), indexing="ij")
+        return prng.random(jnp, "bits", seed, 3, [jnp.asarray(b), jnp.broadcast_to(i, b.shape), jnp.asarray(t)], (2,))
+
+    program = jax.jit(points).lower(np.uint32(1), np.int32(2)).compile()
+    kernels = [text.count(" xor(") for text in program.as_text().split("\n\n")]
+    assert 20 <= max(kernels) <= 23, kernels  # 20 rounds, and the parity
+
+
+@pytest.mark.parametrize("most", [0, 24, 100])
+def test_how_keys_are_computed_changes_no_number(most, monkeypatch):
+    monkeypatch.setattr(prng, "MOST_KEYS", most)
+    i, t = np.meshgrid(np.arange(6), np.arange(4), indexing="ij")
+    expected = draw("bits", (3,), i, t, i + t, seed=3)
+    for jit in (False, True):
+        np.testing.assert_array_equal(draw("bits", (3,), i, t, i + t, seed=3, backend=JAX, jit=jit), expected)
