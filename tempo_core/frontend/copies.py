@@ -42,7 +42,9 @@ def copied(context: BaseContext, new: BaseContext, tensors: Mapping[str, Tensor]
     step = new.steps[0]
     for name in inputs:
         if name not in context.inputs:
-            raise ArgumentError(f"the context has no input `{name}`", hint=f"its inputs are {', '.join(context.inputs) or 'none'}")
+            raise ArgumentError(
+                f"the context has no input `{name}`", hint=f"its inputs are {', '.join(context.inputs) or 'none'}"
+            )
     graph = context.graph
     differing = _differing(graph, inputs)
     _check(graph, differing, inputs)
@@ -89,7 +91,9 @@ def _check(graph: Graph, differing: Collection[int], inputs: Collection[str]) ->
     for node in graph:
         op = node.op
         if isinstance(op, ops.Udf) and isinstance(op.fn, Fed) and op.fn.name in inputs:
-            raise ArgumentError(f"the streamed input `{op.fn.name}` cannot be given for each copy", where=node.where, hint="feed it as an array")
+            raise ArgumentError(
+                f"the streamed input `{op.fn.name}` cannot be given for each copy", where=node.where, hint="feed it as an array"
+            )
         if node.id not in differing:
             continue
         if isinstance(op, ops.End):
@@ -112,7 +116,9 @@ class _Copying:
     def __init__(self, context: BaseContext, step: Symbol, differing: Collection[int]):
         self.graph, self.step, self.differing = context.graph, step, differing
         self.position = evaluate(step.expr).edge
-        self.whole: dict[tuple[int, int], int] = {}  # results that come for all copies at once, and the nodes that read one of them
+        self.whole: dict[
+            tuple[int, int], int
+        ] = {}  # results that come for all copies at once, and the nodes that read one of them
         nodes = [node for node in self.graph if node.id in differing]
         wide = [node for node in nodes if is_together(node.op) or isinstance(node.op, ops.Input)]
         for node in wide:
