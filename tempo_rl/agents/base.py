@@ -86,4 +86,5 @@ def report(monitor: Monitor, metrics: Tensors, parameters: Tensors) -> None:
         arrays = {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
         monitor.finished(int(i), {k: arrays[k] for k in metrics}, {k: arrays[k] for k in parameters})
 
+    finished.takes_copies = True  # type: ignore[attr-defined]
     tp.sink(finished, *metrics.values(), *parameters.values(), name="report")

@@ -197,6 +197,8 @@ class Checking:
         if "limit" in self.built["checks"]:
             self.check_limit(program, 1 + self.draw % 9)
         self.check_compiled_again(program)
+        self.check_copies()
+        self.check_growth(program)
         self.check_other_bounds(program)
         self.check_cache()
         self.check_end()
@@ -397,6 +399,56 @@ class Checking:
             assert_same(value, e, self.tolerance, f"output {k} of a run that stops")
         for k, (value, e) in enumerate(zip([] if resumed is None else resumed.finish(), ended, strict=False)):
             assert_same(value, e, 0.0, f"output {k} of a run that was resumed")
+
+    def check_copies(self) -> None:
+        """Two copies of the program in one: each is the program run alone, with the next seed."""
+        if self.config.check_numerics or self.draw % 4 != 2 or self.built["sunk"] is not None:
+            return
+        tensors = {str(k): tensor for k, tensor in enumerate(self.outputs)}
+        try:
+            copies = self.ctx.copies("z", tensors)
+        except errors.ArgumentError as error:
+            assert "has state" in error.message, error
+            return
+        program = copies.context.compile({copies.bound: 2, **self.bounds}, copies.tensors, self.config)
+        values, config = program.run(self.built["fed"](0), seed=self.config.seed), self.config
+        differ = [any(step.name == "z" for step in tensor.domain.steps) for tensor in copies.tensors.values()]
+        for copy in range(2):
+            self.config = replace(config, seed=config.seed + copy)
+            own = [value[copy] if differs else value for value, differs in zip(values.values(), differ, strict=True)]
+            self.compare(own, self.reference(0), 0, f" of copy {copy}", with_sink=False)
+        self.config = config
+
+    def check_growth(self, program: tp.Program) -> None:
+        """A run that is saved after its first iteration and goes on with one more point is the run that had it at first, bit for bit."""
+        if self.config.check_numerics or self.draw % 4 != 3 or self.built["sunk"] is not None or not self.bounds:
+            return
+        bound, number = list(self.bounds.items())[self.draw // 4 % len(self.bounds)]
+        (step,) = (step for step in self.ctx.steps if step.bound == str(bound))
+        try:
+            other = program.with_bounds({bound: number + 1})
+        except errors.TempoError:
+            return
+        self.built["n"][step.name] += 1
+        whole = dict(self.built["fed"](0))
+        self.built["n"][step.name] -= 1
+        if not all(isinstance(value, np.ndarray) for value in whole.values()):
+            return
+        fed = {
+            name: value[tuple(slice(number) if s == step else slice(None) for s in self.ctx.inputs[name])]
+            for name, value in whole.items()
+        }
+        self.built["calls"][0] = 0
+        run = program.start(fed, seed=self.config.seed)
+        run.advance()
+        try:
+            resumed = program.resume(run.snapshot(), whole, bounds={bound: number + 1})
+        except errors.StateError:
+            return
+        if resumed.message:
+            return  # its values depend on the number of points
+        for k, (value, e) in enumerate(zip(resumed.finish(), other.run(whole, seed=self.config.seed), strict=True)):
+            assert_same(value, e, 0.0, f"output {k} of a run with one more point of {step}")
 
     def check_run_bounds(self, expected: list[Any]) -> None:
         """The program, compiled for bounds up to a capacity: a run that chooses the bounds gives the same results.

@@ -26,6 +26,7 @@ from tempo_core.backends import aligned
 from tempo_core.backends.base import Backend, numpy_dtype
 from tempo_core.backends.products import shared_by
 from tempo_core.backends.scopes import program_name
+from tempo_core.backends.xla_cpu.in_order import InOrder, has_copies
 from tempo_core.backends.xla_cpu.wide_rows import held
 from tempo_core.compiling import Subject, compile_lowered
 from tempo_core.ir.graph import Key
@@ -85,6 +86,7 @@ class Staged:
         self.launch_seconds = prices.LONG_LOOP if launch_seconds is None else launch_seconds
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
         self.spread, self.executables, self.directory = spread, kept, directory
+        self.in_order = has_copies(self.graph)
         self.compiles = 0
         self.loads = 0  # XLA programs that came from disk
         self.compile_seconds = 0.0
@@ -327,6 +329,7 @@ class Staged:
 
         Without a segment it is the function that makes the first values of the stores.
         """
+        lowered = InOrder(lowered) if self.in_order else lowered
         text = lowered.as_text()
         identity = _identity(text, lowered, self.spread)
         compiled, origin = self._executable(identity)

@@ -134,7 +134,7 @@ def sources() -> st.SearchStrategy:
         st.builds(Iota, exprs()),
         st.builds(Eval, st.one_of(exprs(), conditions())),
         st.builds(lambda name, type_: Input(name, type_.dtype, type_.shape), NAMES, floats),
-        st.builds(Random, st.sampled_from(["uniform", "normal", "bits"]), st.integers(0, 5), sizes),
+        st.builds(Random, st.sampled_from(["uniform", "normal", "bits"]), st.integers(0, 5), sizes, st.booleans()),
         st.builds(
             lambda function, outs, kind, stateful, name: Udf(function, tuple(outs), kind, stateful, name),
             st.sampled_from([a_function, another_function]),
@@ -232,6 +232,7 @@ SAMPLES = (  # fields that those of the table of ops (`every_op.py`) lack
     Eval(STEPS[2] >= 1),
     Input("x", "uint8", (FOUR, T)),
     Random("normal", 3, (FOUR,)),
+    Random("bits", 4, (FOUR,), seeded=True),
     Where(1, STEPS[2] + 1),
     Cast("bfloat16"),
     Identity(stop_gradient=True),
