@@ -44,7 +44,7 @@ PEERS = ("CartPole, PPO",)  # cases that Stable-Baselines3 runs too: with enviro
 QUICK_STEPS = 8192
 SOLVED = 475.0  # the mean return at which Gymnasium calls CartPole-v1 solved
 
-RECENT = 10  # points of a curve whose mean counts in CONTROL, where one episode may end well by chance
+RECENT = 5  # points of a curve whose mean counts in CONTROL, where one episode may end well by chance
 
 Curve = list[
     tuple[int, float]
