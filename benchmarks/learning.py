@@ -44,6 +44,8 @@ PEERS = ("CartPole, PPO",)  # cases that Stable-Baselines3 runs too: with enviro
 QUICK_STEPS = 8192
 SOLVED = 475.0  # the mean return at which Gymnasium calls CartPole-v1 solved
 
+RECENT = 5  # points of a curve whose mean counts in CONTROL, where one episode may end well by chance
+
 Curve = list[
     tuple[int, float]
 ]  # steps in the environment so far, and the mean return of the episodes that ended in the iteration
@@ -68,12 +70,20 @@ def main() -> None:
                 began = time.perf_counter()
                 curve = train(recipe, seed, QUICK_STEPS if options.quick else steps)
                 seconds = time.perf_counter() - began
-                solved = next((step for step, value in curve if value >= enough), None)
+                solved = _solved(curve, enough, RECENT if options.control else 1)
                 runs[side].append({"seed": seed, "seconds": seconds, "steps_to_solved": solved, "curve": curve})
                 say(f"{name}, seed {seed}: {side} {seconds:.1f} s, last return {curve[-1][1]:.1f}, solved at {solved} steps")
         seconds_of = {side: statistics.median(run["seconds"] for run in each) for side, each in runs.items()}
         results.add(name, recipe=recipe, steps=QUICK_STEPS if options.quick else steps, seconds=seconds_of, runs=runs)
     results.finish()
+
+
+def _solved(curve: Curve, enough: float, points: int) -> int | None:
+    """The steps after which the mean of the last `points` of the curve is enough; None if it never is."""
+    for k in range(points, len(curve) + 1):
+        if statistics.fmean(value for _, value in curve[k - points : k]) >= enough:
+            return curve[k - 1][0]
+    return None
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

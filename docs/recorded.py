@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning import CONTROL, RECIPES, SOLVED
+from benchmarks.learning import CONTROL, RECENT, RECIPES, SOLVED
 from docs.figures import claims
 from docs.figures.charts import CHARTS, MACHINE, record
 
@@ -177,7 +177,8 @@ def control() -> str:
 def enough() -> str:
     """The returns that count as solved in the table of `control`."""
     returns = dict.fromkeys((name.split(" in JAX")[0].lower(), least) for name, (_, _, least) in CONTROL.items())
-    return "Solved is a mean return of " + ", ".join(f"{least:g} ({name})" for name, least in returns) + "."
+    listed = ", ".join(f"{least:g} ({name})" for name, least in returns)
+    return f"Solved is a mean return of {listed} over the last {RECENT} iterations in which episodes ended."
 
 
 def _curves(benchmark: str, cases: Mapping[str, tuple[str, int]], command: str) -> str:
