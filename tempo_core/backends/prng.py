@@ -62,7 +62,7 @@ def random_words(
         key = (_word(xp, seed), _word(xp, stream))
         words = [_word(xp, c) for c in coordinates]
         if seeded:
-            key = _apart(xp, (key[0] + words[0], xp.broadcast_to(key[1], words[0].shape)))
+            key = (key[0] + words[0], xp.broadcast_to(key[1], words[0].shape))
             words = words[1:] or [xp.zeros_like(words[0])]
         zero = xp.zeros(words[0].shape if words else (), np.uint32)
         outer, last = words[:-1], words[-1] if words else zero

@@ -119,7 +119,7 @@ def test_what_cannot_be_copied_is_refused() -> None:
     with pytest.raises(ArgumentError, match="share the name"):
         ctx.copies("t")
     ending = tp.Context("t")
-    with ending as ((t, T),):
+    with ending as ((t, _T),):
         x = tp.random.uniform(domain=(t,))
         ending.ends(t, when=x > 0.9)
     with pytest.raises(ArgumentError, match="the end of t depends on what differs between copies"):
