@@ -71,10 +71,14 @@ def llm_finetune() -> Path:
 
 
 def of_metrics(run: Path) -> Results:
-    """All metrics are numbers. Those of the first iteration are compared: later ones follow from rounding."""
+    """All metrics are numbers, but for those of episodes where none ended. Those of the first iteration are compared: later ones follow from
+    rounding."""
     with (run / "metrics.csv").open(encoding="utf-8", newline="") as file:
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
     assert len(rows) == 2, f"{len(rows)} rows of metrics"
+    for row in rows:
+        for name in ("episodic_return", "episodic_length") if row["episodes"] == 0.0 else ():
+            assert np.isnan(row.pop(name)), f"no episode ended, but {name} is a number"
     bad = [name for row in rows for name, value in row.items() if not np.isfinite(value)]
     assert not bad, f"not finite: {bad}"
     assert json.loads((run / "result.json").read_text(encoding="utf-8"))["compiles"] > 0, "nothing was compiled"

@@ -330,14 +330,14 @@ def test_the_form_of_parts_in_jax_is_checked() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "least"), [("frozen_lake", 0.70), ("taxi", 7.5)])
+@pytest.mark.parametrize(("name", "least"), [("frozen_lake", 0.68), ("taxi", 7.0)])
 def test_the_recipes_solve_them(name: str, least: float) -> None:
     from tempo_rl.recipe import load_recipe, shipped_recipes
 
     recipe = load_recipe(str(shipped_recipes()[name]))
-    agent = tempo_rl.PPO(
-        recipe.env, **{k: v for k, v in recipe.model_dump(exclude_unset=True).items() if k not in ("env", "algorithm")}
-    )
+    kind: Any = {"ppo": tempo_rl.PPO, "dqn": tempo_rl.DQN}[recipe.algorithm]
+    keys = {key: value for key, value in recipe.model_dump(exclude_unset=True).items() if key not in ("env", "algorithm")}
+    agent = kind(recipe.env, **keys)
     assert agent.train().evaluate(500).mean >= least
 
 
