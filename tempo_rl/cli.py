@@ -237,7 +237,8 @@ def train(
         if run is None:
             return
         show_progress = sys.stderr.isatty() if progress is None else progress
-        say(f"{loaded.algorithm} on {loaded.env.id}: {loaded.iterations} iterations, seed {loaded.seed}, into {run.path}")
+        many = f"{loaded.count} members, each " if loaded.count > 1 else ""
+        say(f"{loaded.algorithm} on {loaded.env.id}: {many}{loaded.iterations} iterations, seed {loaded.seed}, into {run.path}")
         kept, seconds = chosen_cache(cache, no_cache), None if time_limit is None else time_limit * 60.0
         try:
             with _aside(as_json):
@@ -258,11 +259,12 @@ def train(
         with errors_as_messages():
             say(f"the returns are drawn in {draw([run.path], run.picture)}")
     if capture_video and is_begun and not by_signal and "eval_episodes" not in outcome.result:  # no signal ended the evaluation
-        from tempo_rl.checkpoint import load_checkpoint
+        from tempo_rl.checkpoint import for_member, load_checkpoint
         from tempo_rl.video import watch
 
         with errors_as_messages(), _aside(as_json):
-            watch(loaded, load_checkpoint(run.latest_checkpoint(), trust=True).parameters, 1, loaded.seed, run.video, cache=kept)
+            shown = for_member(load_checkpoint(run.latest_checkpoint(), trust=True))
+            watch(shown.recipe, shown.parameters, 1, loaded.seed, run.video, cache=kept)
             say(f"an episode is recorded in {run.video}")
     if outcome.stopped is not None:
         steps, saved_steps = outcome.result["env_steps"], outcome.saved_steps
@@ -302,7 +304,7 @@ def _say_result(recipe: Recipe, result: Result, as_json: bool) -> None:
     )
     if result["eval_return_mean"] is not None:
         echo(
-            f"greedy evaluation over {result.get('eval_episodes', recipe.eval_episodes)} episodes: "
+            f"greedy evaluation over {result.get('eval_episodes', recipe.count * recipe.eval_episodes)} episodes: "
             f"return {result['eval_return_mean']:.1f} ± {result['eval_return_std']:.1f}"
         )
 
@@ -331,19 +333,22 @@ def evaluate(
     progress: Annotated[
         bool | None, typer.Option("--progress/--no-progress", help="Show a progress bar [default: on a terminal].")
     ] = None,
+    member: Annotated[
+        int | None, typer.Option(min=0, help="The member of a run with many [default: the one with the best recent returns].")
+    ] = None,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
     """Play episodes with a trained policy, which takes its best action in each step. Ctrl-C ends it, with the result so far."""
     with errors_as_messages():
-        from tempo_rl.checkpoint import load_checkpoint
+        from tempo_rl.checkpoint import for_member, load_checkpoint
         from tempo_rl.evaluate import evaluate as run_evaluation
         from tempo_rl.own import known
         from tempo_rl.progress import EvaluationProgress
         from tempo_rl.rundir import find_checkpoint
 
         path = find_checkpoint(run)
-        checkpoint = load_checkpoint(path, trust, known(path))
+        checkpoint = for_member(load_checkpoint(path, trust, known(path)), member)
         kept, loaded = chosen_cache(cache, no_cache), checkpoint.recipe
         loaded = loaded if max_steps is None else loaded.model_copy(update={"eval_max_steps": max_steps})
         show_progress = sys.stderr.isatty() if progress is None else progress

@@ -17,7 +17,7 @@ import tempo_core as tp
 from tempo_core.runs import doctor
 from tempo_core.runs.logger import CSVLogger, JSONLLogger, TensorBoardLogger
 from tempo_core.runs.stop import Stopped, StopRequest
-from tempo_rl.agents import Agent, build_agent
+from tempo_rl.agents import Agent
 from tempo_rl.agents.base import Arrays
 from tempo_rl.checkpoint import Checkpoint, save_checkpoint
 from tempo_rl.compiles import CompileCounter
@@ -27,8 +27,9 @@ from tempo_rl.env.functional_env import FunctionalEnv
 from tempo_rl.env.program import ProgramEnvironment
 from tempo_rl.env.stacked import StackedEnv
 from tempo_rl.errors import RecipeError, RLError, RunError, own_line
-from tempo_rl.evaluate import Evaluation, Evaluator, evaluate, fault_of_environment, steps_for_a_fault
+from tempo_rl.evaluate import Evaluation, Evaluator, Show, fault_of_environment, steps_for_a_fault
 from tempo_rl.keeper import Keeper
+from tempo_rl.members import build_members, of_member
 from tempo_rl.models import LARGEST
 from tempo_rl.monitor import LOWER, Callback, DivergenceError, Logger, TrainingMonitor
 from tempo_rl.own import remember
@@ -55,6 +56,15 @@ class Timing(TypedDict):
     loads: int  # XLA programs that were not compiled, but came from the cache
 
 
+class Member(TypedDict):
+    """What a member of a run with many came to: the keys in which it differs, the mean of its recent returns, and its evaluation."""
+
+    keys: dict[str, float]
+    episodic_return: float | None
+    eval_return_mean: float | None
+    diverged: bool
+
+
 class Result(Timing):
     """What `result.json` holds. The returns are those of the greedy evaluation; None where there was none."""
 
@@ -62,6 +72,7 @@ class Result(Timing):
     eval_return_std: float | None
     versions: dict[str, str | None]
     eval_episodes: NotRequired[int]  # of the evaluation, if a signal ended it early
+    members: NotRequired[list[Member]]  # of a run with many
     interrupted: NotRequired[bool]
     error: NotRequired[str]  # why training ended early
 
@@ -137,7 +148,7 @@ def check(recipe: Recipe, cache: str | bool | None = None) -> None:
 
 @contextmanager
 def _compiled(recipe: Recipe, cache: str | bool | None, devices: int | str = 1) -> Iterator[tp.Program]:
-    agent = build_agent(recipe, _Silent())
+    agent, _ = build_members(recipe, _Silent())
     try:
         _check_sizes(recipe, agent)
         yield agent.compile(compile_config(recipe, cache, devices))
@@ -204,6 +215,7 @@ class _Training:
         self.program: tp.Program | None = None
         self.keeper = Keeper(run, recipe, self.monitor)
         self.resumed_at = 0  # iterations
+        self.inputs: dict[str, np.ndarray] = {}
         self.evaluator: Evaluator | None = None
         self.evaluations: CSVLogger | None = None
 
@@ -211,7 +223,7 @@ class _Training:
         began = time.perf_counter()
         error: BaseException | None = None
         with self.compiles, self.bar, last_words(self._write_early):
-            agent = build_agent(self.recipe, self.monitor)
+            agent, self.inputs = build_members(self.recipe, self.monitor)
             mend()
             self.environment = agent.environment
             try:
@@ -254,7 +266,7 @@ class _Training:
         close_quietly(agent.environment, f"the environments {self.recipe.env.id}", self.say)
         if self.evaluator is not None:
             self.evaluator.close(self.say)
-        for logger in (*self.loggers, *([] if self.evaluations is None else [self.evaluations])):
+        for logger in (*self.loggers, *self.monitor.member_loggers, *([] if self.evaluations is None else [self.evaluations])):
             logger.close()
 
     def _open_loggers(self, resume: Checkpoint | None) -> None:
@@ -265,6 +277,10 @@ class _Training:
         if resume is not None and (held := rows_before(directory.metrics, resume.iterations)) < resume.iterations:
             self.say(f"note: {directory.metrics} holds {held} of the {resume.iterations} iterations so far")
         self.loggers.append(CSVLogger(directory.metrics, rows(directory.metrics)))
+        if self.recipe.count > 1:
+            directory.member(0).parent.mkdir(exist_ok=True)
+            files = [directory.member(number) for number in range(self.recipe.count)]
+            self.monitor.member_loggers = [CSVLogger(file, rows(file)) for file in files]
         if self.recipe.jsonl:
             self.loggers.append(JSONLLogger(directory.lines, rows(directory.lines)))
         if self.recipe.tensorboard:
@@ -281,11 +297,11 @@ class _Training:
     def _iterate(self, agent: Agent, program: tp.Program, resume: Checkpoint | None) -> None:
         """Run the iterations, and save them."""
         monitor, keeper = self.monitor, self.keeper
-        live = program.start({}) if resume is None else self._resumed(agent, program, resume)
+        live = program.start(self.inputs) if resume is None else self._resumed(agent, program, resume)
         keeper.look(live)
         self.request.is_saved = lambda: monitor.iterations == keeper.saved
         self.request.can_finish = True
-        is_told = False
+        is_told, diverged = False, set[int]()
         while not live.done and monitor.iterations < self.recipe.iterations and self.request.reason is None:
             count, began = 1 if self.callbacks else keeper.count(), time.perf_counter()
             live.advance(count=count)
@@ -294,6 +310,10 @@ class _Training:
                 self._evaluate()
             self.request.by_callback = monitor.stop_requested
             keeper.keep(live, at_once=self.request.reason is not None)
+            for member, at in monitor.diverged.items():
+                if member not in diverged:
+                    self.say(f"note: member {member} diverged in iteration {at} (counted from 0), and is left out of the means")
+                diverged.add(member)
             restarts = getattr(agent.environment, "restarts", "")
             if restarts and not is_told:
                 self.say(f"note: {restarts}; if the run is resumed, its episodes start anew")
@@ -306,14 +326,26 @@ class _Training:
             return
         if monitor.iterations % self.recipe.eval_every == 0:
             try:
-                result = self.evaluator(monitor.latest, self._is_signalled, self.bar.evaluating)
+                result = self._evaluated(self.evaluator, monitor.latest, self.bar.evaluating)
             except RLError as error:
                 self.say(f"note: the evaluation after iteration {monitor.iterations} failed: {error}")
                 return
-            if len(result.returns) < self.recipe.eval_episodes:
+            if len(result.returns) < self.recipe.eval_episodes * self.recipe.count:
                 return
             row = {"iteration": monitor.iterations - 1, "env_steps": monitor.env_steps, "return_mean": result.mean}
             self.evaluations.log({**row, "return_std": result.std, "length_mean": float(result.lengths.mean())})
+
+    def _evaluated(self, evaluator: Evaluator, parameters: Arrays, show: Show) -> Evaluation:
+        """The evaluation of all members, one after the other, in the same environments."""
+        count = self.recipe.count
+        parts = [
+            evaluator(parameters if count == 1 else of_member(parameters, member), self._is_signalled, show)
+            for member in range(count)
+            if not self._is_signalled()
+        ]
+        return Evaluation(
+            *(np.concatenate(values) for values in zip(*((part.returns, part.lengths) for part in parts), strict=True))
+        )
 
     def _resumed(self, agent: Agent, program: tp.Program, resume: Checkpoint) -> tp.Run[Any]:
         assert resume.program is not None, "it was looked at before"
@@ -324,7 +356,9 @@ class _Training:
                 f"note: the recipe counts with the length of the run, and from here on with {now:,} steps instead of {before:,}, so that "
                 f"the result is not that of a run that had {now:,} from its start (anneal_lr=false does not count with it): {live.message}"
             )
-        self.monitor.go_on_from(resume.iterations, resume.parameters, resume.progress.get("recent_returns", ()))
+        self.monitor.go_on_from(
+            resume.iterations, resume.parameters, resume.progress.get("recent_returns", ()), resume.progress.get("members", ())
+        )
         self.keeper.go_on_from(resume)
         self.resumed_at = resume.iterations
         self.bar.go_on_from(resume.env_steps)
@@ -333,7 +367,7 @@ class _Training:
 
     def _profile(self, program: tp.Program) -> None:
         """Run the program under the profiler. It cannot stop on its way, so that the checkpoint at its end cannot be resumed."""
-        measured = program.profile({})
+        measured = program.profile(self.inputs)
         measured.draw(self.directory.profile)
         monitor = self.monitor
         assert monitor.latest is not None, "a run has at least one iteration"
@@ -379,7 +413,9 @@ class _Training:
                 evaluation = self._last_evaluation(monitor.latest)
             stopped = self.request.reason if evaluation is None else None
         result = _result(evaluation, self._timing())
-        if evaluation is not None and len(evaluation.returns) < self.recipe.eval_episodes:
+        if self.recipe.count > 1:
+            result["members"] = self._members(evaluation)
+        if evaluation is not None and len(evaluation.returns) < self.recipe.eval_episodes * self.recipe.count:
             result["eval_episodes"] = len(evaluation.returns)
         if stopped is not None:
             result["interrupted"] = True
@@ -397,13 +433,31 @@ class _Training:
         recipe = self.recipe
         try:
             with EvaluationProgress(recipe.eval_episodes, self.progress, self.say) as show:
-                made = evaluate(
-                    recipe, parameters, recipe.eval_episodes, recipe.seed, self.cache, stop=self._is_signalled, show=show
-                )
+                evaluator = Evaluator(recipe, self.cache)
+                try:
+                    made = self._evaluated(evaluator, parameters, show)
+                finally:
+                    evaluator.close(self.say)
             return made if len(made.returns) else None
         except RLError as error:
             self.say(f"note: the evaluation failed: {error}")
             return None
+
+    def _members(self, evaluation: Evaluation | None) -> list[Member]:
+        """What each member came to."""
+        recipe, episodes = self.recipe, self.recipe.eval_episodes
+        complete = evaluation is not None and len(evaluation.returns) == episodes * recipe.count
+        return [
+            {
+                "keys": keys,
+                "episodic_return": float(np.mean(returns)) if returns else None,
+                "eval_return_mean": float(evaluation.returns[k * episodes : (k + 1) * episodes].mean())
+                if complete and evaluation is not None
+                else None,
+                "diverged": k in self.monitor.diverged,
+            }
+            for k, (keys, returns) in enumerate(zip(recipe.members, self.monitor.member_returns, strict=True))
+        ]
 
     def _is_signalled(self) -> bool:
         return self.request.signal is not None
@@ -426,7 +480,7 @@ class _Training:
         lengths = np.diff(monitor.times).tolist()  # seconds from the end of one iteration to the next, so the first is left out
         seconds = self.keeper.seconds
         training = seconds - self.keeper.seconds_before - self._compiling() - self.evaluation_seconds
-        steps = monitor.env_steps - self.resumed_at * self.recipe.num_envs * self.recipe.num_steps
+        steps = self.recipe.count * (monitor.env_steps - self.resumed_at * self.recipe.num_envs * self.recipe.num_steps)
         return {
             "env_steps": monitor.env_steps,
             "seconds": seconds,
@@ -466,7 +520,7 @@ def root(error: BaseException) -> BaseException:
 def _check_sizes(recipe: Recipe, agent: Agent) -> None:
     """Raise `RecipeError` for an iteration whose observations are more than one array holds."""
     shape = agent.environment.observations.shape
-    if recipe.num_envs * recipe.num_steps * math.prod(shape) > LARGEST:
+    if recipe.count * recipe.num_envs * recipe.num_steps * math.prod(shape) > LARGEST:
         sizes = f"num_envs={recipe.num_envs:,} x num_steps={recipe.num_steps:,}"
         raise RecipeError(
             f"{sizes} observations of shape {shape} hold more than {LARGEST:,} numbers, the most of an array",

@@ -74,7 +74,8 @@ def _in_program(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
         return FunctionalEnv(_single(recipe), recipe.num_envs, batch, recipe.check_finite)
     from tempo_rl.env.gymnasium_env import GymnasiumEnv
 
-    return GymnasiumEnv(_host(recipe, recipe.num_envs, recipe.seed, env.vectorization), batch, may_restart=True)
+    host = _host(recipe, recipe.count * recipe.num_envs, recipe.seed, env.vectorization)
+    return GymnasiumEnv(host, batch, may_restart=True, members=recipe.count)
 
 
 def vector_environment(recipe: Recipe, num_envs: int, seed: int = 0) -> VectorEnvironment:
