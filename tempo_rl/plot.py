@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,7 +22,7 @@ POINTS = 200  # of a mean
 
 def curve_of(path: Path, metric: str = "episodic_return") -> Curve:
     """A column of a run's metrics over the steps, without the iterations that have none. Raises `RunError`."""
-    file = RunDirectory(path).metrics
+    file = path if path.suffix == ".csv" else RunDirectory(path).metrics
     try:
         with open(file, newline="") as lines:
             rows = list(csv.DictReader(lines))
@@ -67,7 +68,8 @@ def draw(runs: Sequence[Path], file: Path, metric: str = "episodic_return") -> P
     groups: dict[str, list[Path]] = {}
     for path in {path.resolve(): path for path in runs}.values():  # a run that is given twice is one seed
         recipe = RunDirectory(path).values() | {"seed": 0}  # as plain data: a picture imports nothing that a run names
-        groups.setdefault(json.dumps(recipe, sort_keys=True, default=str), []).append(path)
+        for values, file in _members(path, recipe):
+            groups.setdefault(json.dumps({**recipe, **values}, sort_keys=True, default=str), []).append(file)
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
     for number, members in enumerate(groups.values()):
@@ -93,7 +95,21 @@ def draw(runs: Sequence[Path], file: Path, metric: str = "episodic_return") -> P
     return file
 
 
+def _members(path: Path, recipe: Mapping[str, Any]) -> list[tuple[dict[str, object], Path]]:
+    """The files of a run's members, each with the keys of the sweep that it has; the run itself, if it has no members."""
+    sweep = recipe.get("sweep") or {}
+    keys, count = sorted(sweep), int(recipe.get("seeds") or 1)
+    points = [dict(zip(keys, values, strict=True)) for values in itertools.product(*(sweep[key] for key in keys))]
+    if count * len(points) == 1:
+        return [({}, path)]
+    run = RunDirectory(path)
+    return [({"sweep": point, "seeds": 1}, run.member(k)) for k, point in enumerate(p for p in points for _ in range(count))]
+
+
 def _label(path: Path) -> str:
-    recipe = RunDirectory(path).values()
+    run = path.parent.parent if path.suffix == ".csv" else path
+    recipe = RunDirectory(run).values()
     env = recipe.get("env")
-    return f"{recipe.get('algorithm')} on {env.get('id') if isinstance(env, dict) else env}"
+    values = dict(_members(run, recipe)[int(path.stem)][0].get("sweep") or {}) if path.suffix == ".csv" else {}  # type: ignore[call-overload]
+    of = "".join(f", {key}={value:g}" for key, value in values.items())
+    return of.removeprefix(", ") if of else f"{recipe.get('algorithm')} on {env.get('id') if isinstance(env, dict) else env}"
