@@ -68,8 +68,8 @@ def draw(runs: Sequence[Path], file: Path, metric: str = "episodic_return") -> P
     groups: dict[str, list[Path]] = {}
     for path in {path.resolve(): path for path in runs}.values():  # a run that is given twice is one seed
         recipe = RunDirectory(path).values() | {"seed": 0}  # as plain data: a picture imports nothing that a run names
-        for values, file in _members(path, recipe):
-            groups.setdefault(json.dumps({**recipe, **values}, sort_keys=True, default=str), []).append(file)
+        for values, metrics in _members(path, recipe):
+            groups.setdefault(json.dumps({**recipe, **values}, sort_keys=True, default=str), []).append(metrics)
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
     for number, members in enumerate(groups.values()):
