@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from tempo_core.compiler import Outputs, Recent, compile_context
 from tempo_core.config import Config
@@ -11,7 +11,7 @@ from tempo_core.errors import ArgumentError, DTypeError, user_location
 from tempo_core.frontend.aliases import Array, Inputs
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base_context import BaseContext
-from tempo_core.frontend.copies import Copies, copied
+from tempo_core.frontend.programs.copies import copied
 from tempo_core.frontend.tensor import Bounds, Tensor, UserExpr
 from tempo_core.ir.ops import End, Input
 from tempo_core.program import Program
@@ -19,6 +19,15 @@ from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain as Points
 from tempo_core.symbolic.domain import step_order
 from tempo_core.symbolic.expr import Expr, Symbol
+
+
+class Copies(NamedTuple):
+    """Many copies of a program: their context, their step and its bound, and the tensors that were asked for."""
+
+    context: Context
+    step: UserExpr
+    bound: UserExpr
+    tensors: dict[str, Tensor]
 
 
 class Context(BaseContext):

@@ -11,7 +11,7 @@ from typing import Literal, Required, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
-from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from tempo_rl.checkpoint import Checkpoint, for_member, load_checkpoint, save_checkpoint
 from tempo_rl.env import vector_environment
 from tempo_rl.env.closing import close_quietly
 from tempo_rl.env.source import AnyEnvironment, source_of
@@ -46,6 +46,8 @@ class Keys(TypedDict, total=False):
     """The keys of every algorithm (docs/rl.md)."""
 
     seed: int
+    seeds: int
+    sweep: dict[str, list[float]]
     total_timesteps: int
     num_envs: int
     num_steps: int
@@ -187,6 +189,7 @@ class Algorithm:
         self.parameters: dict[str, np.ndarray] | None = None
         self.result: Result | None = None
         self._policy: Policy | None = None
+        self._player = recipe  # of the policy: in a run with many members, that of one of them
         self._checkpoint: Checkpoint | None = None  # from which it goes on
 
     def train(
@@ -262,8 +265,8 @@ class Algorithm:
         """
         parameters = self._trained()
         if video is None and not render:
-            return evaluate(self.recipe, parameters, episodes, seed, deterministic=deterministic)
-        return watch(self.recipe, parameters, episodes, seed, video, render, deterministic=deterministic)
+            return evaluate(self._player, parameters, episodes, seed, deterministic=deterministic)
+        return watch(self._player, parameters, episodes, seed, video, render, deterministic=deterministic)
 
     def predict(self, observation: AnyObservation, deterministic: bool = True, seed: int = 0) -> np.ndarray:
         """The action for one observation of the environment's space, or the actions (B, ...) for a batch.
@@ -296,16 +299,20 @@ class Algorithm:
         """
         self._trained()
         assert self._checkpoint is not None, "it is trained"
-        checkpoint, file = replace(self._checkpoint, recipe=self.recipe), Path(path)
+        checkpoint, file = replace(self._checkpoint, recipe=self._player), Path(path)
         if not file.parent.is_dir():
             raise CheckpointError(f"the checkpoint {file} cannot be written: there is no directory {file.parent}")
         return save_checkpoint(file, checkpoint)
 
     @classmethod
-    def load(cls, path: str | Path, env: AnyEnvironment | EnvRecipe | None = None, trust: bool = False) -> Self:
+    def load(
+        cls, path: str | Path, env: AnyEnvironment | EnvRecipe | None = None, trust: bool = False, member: int | None = None
+    ) -> Self:
         """The agent in a file of `save`, a checkpoint, or a run directory. `env` replaces the environment of the recipe and its arguments.
 
         An `EnvRecipe` replaces the wrappers too.
+
+        Of a run with many members, it is the policy of `member`, by default of the one with the best recent returns.
 
         Raises `CheckpointError` for another algorithm, and for a file that names code which Tempo does not know, unless you `trust` it.
         """
@@ -321,10 +328,14 @@ class Algorithm:
         elif env is not None and (source := source_of(env)) is not None:
             recipe = recipe.model_copy(update={"env": recipe.env.model_copy(update={"kwargs": {}})}).on(source)
         agent._begin(recipe)
-        agent._take(checkpoint)
+        agent._take(checkpoint, member)
         return agent
 
-    def _take(self, checkpoint: Checkpoint) -> None:
+    def _take(self, checkpoint: Checkpoint, member: int | None = None) -> None:
+        checkpoint = for_member(checkpoint, member)
+        self._player = checkpoint.recipe if self.recipe.count > 1 else self.recipe
+        if self.recipe.count > 1 and self.recipe.env.source is not None:
+            self._player = self._player.on(self.recipe.env.source)
         self.parameters, self._policy, self._checkpoint = checkpoint.parameters, None, checkpoint
 
     def _trained(self) -> dict[str, np.ndarray]:
@@ -336,9 +347,9 @@ class Algorithm:
     def _opened_policy(self) -> Policy:
         if self._policy is None:
             parameters = self._trained()
-            env = vector_environment(self.recipe, 1)
+            env = vector_environment(self._player, 1)
             close_quietly(env, f"the environment {self.recipe.env.id}")
-            self._policy = Policy(self.recipe, env.observations, env.actions, parameters)
+            self._policy = Policy(self._player, env.observations, env.actions, parameters)
         return self._policy
 
 
@@ -409,12 +420,14 @@ class TD3(Algorithm):
         super().__init__(env, keys)
 
 
-def load(path: str | Path, env: AnyEnvironment | EnvRecipe | None = None, trust: bool = False) -> Algorithm:
+def load(
+    path: str | Path, env: AnyEnvironment | EnvRecipe | None = None, trust: bool = False, member: int | None = None
+) -> Algorithm:
     """The agent in a file or run directory, of whichever algorithm, also one of your own. Raises as `Algorithm.load` does."""
     file = find_checkpoint(Path(path))
     name = load_checkpoint(file, trust, known(file)).recipe.algorithm
     kind = next((kind for kind in (PPO, A2C, REINFORCE, DQN, SAC, TD3) if kind.name == name), Algorithm)
-    return kind.load(path, env, trust)
+    return kind.load(path, env, trust, member)
 
 
 def _silent(text: str) -> None:

@@ -33,6 +33,7 @@ class Numbers(TypedDict, total=False):
     best: float | None  # the best mean return so far
     seconds: float
     recent_returns: list[float]
+    members: list[list[float]]  # the same of each member, of a run with many
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,27 @@ class Checkpoint:
         """The checkpoint at the iteration of the program's state, which goes on from there."""
         steps = self.recipe.num_envs * self.recipe.num_steps
         return replace(self, iterations=self.iterations - self.behind, env_steps=self.env_steps - self.behind * steps, behind=0)
+
+
+def for_member(checkpoint: Checkpoint, member: int | None = None) -> Checkpoint:
+    """The policy of one member of a run with many, by default of the one with the best recent returns; another run's as it is.
+
+    Raises `CheckpointError` for a member that the run does not have.
+    """
+    recipe = checkpoint.recipe
+    if member is not None and not 0 <= member < recipe.count:
+        raise CheckpointError(f"there is no member {member}", hint=f"the members are 0 to {recipe.count - 1}")
+    if recipe.count == 1:
+        return checkpoint
+    chosen = best_member(checkpoint.progress) if member is None else member
+    parameters = {name: np.array(value[chosen]) for name, value in checkpoint.parameters.items()}
+    return Checkpoint(parameters, recipe.member(chosen), checkpoint.iterations, checkpoint.env_steps)
+
+
+def best_member(progress: Numbers) -> int:
+    """The member with the best mean of its recent returns; the first one before any episode has ended."""
+    means = [float(np.mean(returns)) if returns else -np.inf for returns in progress.get("members", [[]])]
+    return int(np.argmax(means))
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:

@@ -161,7 +161,8 @@ def train(
         show_progress = sys.stderr.isatty() if progress is None else progress
         if as_json:
             say_json({"event": "start", "run": run.path, **start_of(loaded, checkpoint)})
-        say(f"{loaded.algorithm} on {loaded.env.id}: {loaded.iterations} iterations, seed {loaded.seed}, into {run.path}")
+        many = f"{loaded.count} members, each " if loaded.count > 1 else ""
+        say(f"{loaded.algorithm} on {loaded.env.id}: {many}{loaded.iterations} iterations, seed {loaded.seed}, into {run.path}")
         kept, seconds = chosen_cache(cache, no_cache), None if time_limit is None else time_limit * 60.0
         try:
             with others_aside(as_json):
@@ -215,7 +216,7 @@ def _say_result(recipe: Recipe, run: RunDirectory, result: Result, as_json: bool
     )
     if result["eval_return_mean"] is not None:
         echo(
-            f"greedy evaluation over {result.get('eval_episodes', recipe.eval_episodes)} episodes: "
+            f"greedy evaluation over {result.get('eval_episodes', recipe.count * recipe.eval_episodes)} episodes: "
             f"return {result['eval_return_mean']:.1f} ± {result['eval_return_std']:.1f}"
         )
 

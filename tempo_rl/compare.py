@@ -164,16 +164,21 @@ def _strata(group: Group, score: Score, ranges: Mapping[str, Range] | None) -> d
     return strata
 
 
+def _run_of(run: Path) -> RunDirectory:
+    """The directory of a run, or of one member of a run with many, whose file of metrics it is."""
+    return RunDirectory(run.parent.parent if run.suffix == ".csv" else run)
+
+
 def _env(run: Path) -> str:
-    env = RunDirectory(run).values().get("env")
+    env = _run_of(run).values().get("env")
     return str(env.get("id") if isinstance(env, Mapping) else env)
 
 
 def _evaluation(run: Path) -> float:
-    file = RunDirectory(run).result
     try:
-        value = json.loads(file.read_bytes())["eval_return_mean"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        result = json.loads(_run_of(run).result.read_bytes())
+        value = (result["members"][int(run.stem)] if run.suffix == ".csv" else result)["eval_return_mean"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         value = None
     if not isinstance(value, (int, float)) or not np.isfinite(value):
         raise RunError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,10 @@ Keys = Mapping[str, object]  # of a recipe; those inside of others have dots, su
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one recipe, in the order in which they were named. `keys` are those of the recipe that have an effect."""
+    """Runs of one recipe, in the order in which they were named. `keys` are those of the recipe that have an effect.
+
+    Of a run with many members, each member is a run: the file of its metrics.
+    """
 
     runs: tuple[Path, ...]
     keys: Keys
@@ -43,14 +47,30 @@ def groups_of(runs: Sequence[Path], without: str | None = None) -> list[Group]:
     """
     members: dict[str, list[tuple[Path, Keys, object]]] = {}
     for path in {path.resolve(): path for path in runs}.values():
-        keys = _with_effect(keys_of(path), without)
-        seed = RunDirectory(path).values().get("seed")
-        members.setdefault(json.dumps(keys, sort_keys=True, default=str), []).append((path, keys, seed))
+        for run, of_run, seed in _members_of(path):
+            keys = _with_effect(of_run, without)
+            members.setdefault(json.dumps(keys, sort_keys=True, default=str), []).append((run, keys, seed))
     groups = [
         Group(tuple(path for path, _, _ in each), each[0][1], tuple(seed for _, _, seed in each)) for each in members.values()
     ]
     labels = labels_of([group.keys for group in groups])
     return [Group(group.runs, group.keys, group.seeds, label) for group, label in zip(groups, labels, strict=True)]
+
+
+def _members_of(path: Path) -> list[tuple[Path, Keys, object]]:
+    """A run with its keys and its seed, or its members: the file of the metrics of each, its keys and its seed."""
+    values, keys = RunDirectory(path).values(), keys_of(path)
+    seed, sweep = values.get("seed"), values.get("sweep")
+    swept: Mapping[str, Sequence[object]] = sweep if isinstance(sweep, Mapping) else {}
+    count = values.get("seeds", 1)
+    names = sorted(swept)
+    points = [dict(zip(names, point, strict=True)) for point in itertools.product(*(swept[name] for name in names))]
+    alone = {key: value for key, value in keys.items() if not _is_in(key, ("seeds", "sweep"))}
+    if not isinstance(count, int) or count * len(points) == 1:
+        return [(path, alone, seed)]
+    first = seed if isinstance(seed, int) else 0
+    each = [(point, first + k) for point in points for k in range(count)]
+    return [(RunDirectory(path).member(k), {**alone, **point}, number) for k, (point, number) in enumerate(each)]
 
 
 def keys_of(run: Path) -> Keys:

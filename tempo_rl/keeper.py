@@ -94,7 +94,7 @@ class Keeper:
     def look(self, live: tp.Run[Any]) -> None:
         """Copy the state before the last iteration. A state after it would lack what one more iteration needs."""
         if self.monitor.iterations == self.recipe.iterations - 1 and self._before_last is None:
-            self._before_last = live.snapshot(), {"recent_returns": list(self.monitor.recent_returns)}
+            self._before_last = live.snapshot(), self.monitor.numbers()
 
     def wait(self) -> None:
         """Wait until all is written that was copied. Raises `CheckpointError` or `RunError` for what could not be written."""
@@ -135,10 +135,10 @@ class Keeper:
         kept = self._before_last if iterations >= self.recipe.iterations - 1 else None
         snapshot, returns = kept or (live.snapshot(), Numbers())
         progress: Numbers = {
-            "recent_returns": list(monitor.recent_returns),
+            **monitor.numbers(),
+            **returns,
             "best": self.best,
             "seconds": self.seconds,
-            **returns,
         }
         checkpoint = Checkpoint(dict(monitor.latest), self.recipe, iterations, monitor.env_steps, progress, snapshot, behind)
         self._copied, copying = iterations, self._clock() - began

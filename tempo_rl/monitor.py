@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,11 +12,21 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from tempo_core.runs.logger import Row
+from tempo_rl.checkpoint import Numbers
 from tempo_rl.errors import RunError
 from tempo_rl.recipe import ContinuousRecipe, Recipe
 from tempo_rl.streams import mend
 
+Arrays: TypeAlias = Mapping[str, np.ndarray]
 RECENT = 10  # iterations whose mean return says how good the parameters are
+
+
+def interval(values: np.ndarray) -> tuple[float, float]:
+    """The mean of numbers, and half the width of its 95 % interval (normal, from their deviation); those that are not finite are left out."""
+    finite = values[np.isfinite(values)].astype(np.float64)
+    if not len(finite):
+        return math.nan, math.nan
+    return float(finite.mean()), float(1.96 * finite.std(ddof=1) / math.sqrt(len(finite))) if len(finite) > 1 else 0.0
 
 
 class Logger(Protocol):
@@ -64,6 +75,11 @@ class TrainingMonitor:
         self.times: list[float] = []
         self._recent: deque[float] = deque(maxlen=RECENT)
         self._stopped = False
+        self.member_loggers: list[Logger] = []  # of a run with many members, one for each
+        self.member_returns: list[deque[float]] = [deque(maxlen=RECENT) for _ in range(recipe.count if recipe.count > 1 else 0)]
+        self.diverged: dict[
+            int, int
+        ] = {}  # members whose loss or parameters are not finite, with the iteration; they are left out
         self._steps = recipe.num_envs * recipe.num_steps
 
     @property
@@ -80,8 +96,23 @@ class TrainingMonitor:
         """The mean returns of those iterations, oldest first."""
         return list(self._recent)
 
-    def go_on_from(self, iterations: int, parameters: Mapping[str, np.ndarray], recent_returns: Iterable[float]) -> None:
+    def numbers(self) -> Numbers:
+        """The returns so far, for a checkpoint."""
+        numbers = Numbers(recent_returns=self.recent_returns)
+        if self.member_returns:
+            numbers["members"] = [list(returns) for returns in self.member_returns]
+        return numbers
+
+    def go_on_from(
+        self,
+        iterations: int,
+        parameters: Mapping[str, np.ndarray],
+        recent_returns: Iterable[float],
+        members: Iterable[Iterable[float]] = (),
+    ) -> None:
         """Continue the numbers of a checkpoint."""
+        for returns, recent in zip(self.member_returns, members, strict=False):
+            returns.extend(recent)
         self.iterations, self.latest = iterations, dict(parameters)
         self._recent.extend(recent_returns)
 
@@ -90,6 +121,8 @@ class TrainingMonitor:
         if self._stopped:
             return
         mend()  # before a file of ours can take the number of a stream that the environment closed
+        if self.member_returns:
+            metrics, parameters = self._of_members(iteration, metrics, parameters)
         row: Row = {"iteration": iteration, "env_steps": (iteration + 1) * self._steps}
         row = {**row, **{name: float(value) for name, value in metrics.items()}}
         for logger in self._loggers:
@@ -106,6 +139,31 @@ class TrainingMonitor:
             parameters = {name: value.copy() for name, value in self.latest.items()}  # a callback may write into them
             if callback(Iteration(iteration, self.env_steps, dict(numbers), parameters)):
                 self.stop_requested = True
+
+    def _of_members(self, iteration: int, metrics: Arrays, parameters: Arrays) -> tuple[Arrays, Arrays]:
+        """Log each member, and give the means of the metrics, with the 95 % interval of the return, and the parameters of all.
+
+        A member that diverged is left out of the means, and keeps its last finite parameters.
+        """
+        mine = {name: np.array(value) for name, value in parameters.items()}
+        for member, returns in enumerate(self.member_returns):
+            row = {name: float(value[member]) for name, value in metrics.items()}
+            is_finite = np.isfinite(row["loss"]) and all(np.isfinite(value[member]).all() for value in mine.values())
+            if not is_finite:
+                self.diverged.setdefault(member, iteration)
+            if member in self.diverged:
+                for name, value in mine.items():
+                    value[member] = 0.0 if self.latest is None else self.latest[name][member]
+            elif np.isfinite(row.get("episodic_return", np.nan)):
+                returns.append(row["episodic_return"])
+            if self.member_loggers:
+                self.member_loggers[member].log({"iteration": iteration, "env_steps": (iteration + 1) * self._steps, **row})
+        good = [member for member in range(len(self.member_returns)) if member not in self.diverged]
+        means = {name: interval(value[good]) for name, value in metrics.items()}
+        numbers = {name: np.asarray(mean) for name, (mean, _) in means.items()}
+        if "episodic_return" in means:
+            numbers["episodic_return_interval"] = np.asarray(means["episodic_return"][1])
+        return numbers, mine
 
     def _require_finite(self, iteration: int, row: Row, parameters: Mapping[str, np.ndarray]) -> None:
         problems = [] if np.isfinite(row["loss"]) else [f"the loss is {row['loss']}"]

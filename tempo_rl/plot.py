@@ -45,7 +45,7 @@ class GroupCurve:
 
 def curve_of(path: Path, metric: str = "episodic_return") -> Curve:
     """A column of a run's metrics over the steps, without the iterations that have none. Raises `RunError`."""
-    file = RunDirectory(path).metrics
+    file = path if path.suffix == ".csv" else RunDirectory(path).metrics
     try:
         with open(file, newline="") as lines:
             rows = list(csv.DictReader(lines))

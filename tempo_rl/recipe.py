@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias, get_type_hints
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_args, get_type_hints
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -103,6 +105,8 @@ class Recipe(Strict):
     algorithm: str
     env: EnvRecipe = Field(default_factory=EnvRecipe)
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
+    seeds: Count = 1  # how many members train at once, with the seeds seed, seed + 1, ...; of a sweep, for each of its points
+    sweep: dict[str, list[float]] = Field(default_factory=dict)  # values of other keys: members for all combinations
     total_timesteps: Count = 400_000
     num_envs: Count = 16
     num_steps: Count = 128
@@ -165,6 +169,41 @@ class Recipe(Strict):
         """The number of iterations, each of acting and then learning. Steps that do not fill an iteration are left out."""
         return self.total_timesteps // (self.num_envs * self.num_steps)
 
+    @property
+    def members(self) -> list[dict[str, float]]:
+        """The keys in which the members of the run differ from the recipe, for each member."""
+        keys = sorted(self.sweep)  # a checkpoint's recipe has them in this order
+        points = [dict(zip(keys, values, strict=True)) for values in itertools.product(*(self.sweep[key] for key in keys))]
+        return [{"seed": self.seed + k, **point} for k, point in enumerate(p for p in points for _ in range(self.seeds))]
+
+    @property
+    def count(self) -> int:
+        """The number of members."""
+        return self.seeds * math.prod(map(len, self.sweep.values()))
+
+    def member(self, number: int) -> Self:
+        """The recipe of one member, which trains it alone. Raises `RecipeError` for values that it cannot have."""
+        if self.count == 1 and not self.sweep:
+            return self
+        values = {**self.model_dump(mode="json"), **self.members[number], "seeds": 1, "sweep": {}}
+        alone = validated(type(self), values, f"member {number}")
+        return alone if self.env.source is None else alone.on(self.env.source)
+
+    @model_validator(mode="after")
+    def _check_members(self) -> Recipe:
+        numbers = [key for key, field in type(self).model_fields.items() if _is_swept(key, field.annotation)]
+        for key, values in self.sweep.items():
+            if key not in numbers:
+                raise ValueError(
+                    f"sweep: {key} is not a key that can be swept; those of {self.algorithm} are {', '.join(numbers)}"
+                )
+            if not values:
+                raise ValueError(f"sweep: {key} has no values: give a list, such as [0.001, 0.0003]")
+        if self.sweep or self.seeds > 1:
+            for number in range(self.count):
+                self.member(number)
+        return self
+
     def on(self, source: Source) -> Self:
         """The same recipe on an environment that Python code gave."""
         env = self.env.model_copy()
@@ -217,6 +256,12 @@ class Recipe(Strict):
                 if is_set:
                     raise ValueError(f"{key} is for environments on the host, but {self.env.id} runs in JAX")
         return self
+
+
+def _is_swept(key: str, annotation: object) -> bool:
+    """Whether a key is a number of the program that may differ between members: no shape, and nothing of the host's work."""
+    kinds = {annotation, *get_args(annotation)}
+    return key != "env_timeout" and float in kinds and not kinds & {int, str}
 
 
 class PPORecipe(Recipe):

@@ -36,7 +36,7 @@ RESULTS = (
 UNNUMBERED = ("latest.safetensors", "best.safetensors", "program.safetensors")
 ROW = re.compile(rb'(?:\{"iteration": )?(\d+)')
 NUMBERED = re.compile(r"step_\d{12,}\.safetensors")
-FOLDERS = ("checkpoints", "wandb", "tensorboard")
+FOLDERS = ("checkpoints", "wandb", "tensorboard", "members")
 OWN = ("config.yaml", *RESULTS, *FOLDERS, ".lock")
 
 
@@ -64,6 +64,10 @@ class RunDirectory:
     def evaluations(self) -> Path:
         """The evaluations while training."""
         return self.path / "evaluations.csv"
+
+    def member(self, number: int) -> Path:
+        """The metrics of one member of a run with many."""
+        return self.path / "members" / f"{number:03d}.csv"
 
     @property
     def picture(self) -> Path:
@@ -173,6 +177,7 @@ class RunDirectory:
                     self.best,
                     *self.numbered_checkpoints(),
                     *events,
+                    *(self.path / "members").glob("[0-9][0-9][0-9]*.csv"),
                 ):
                     old.unlink(missing_ok=True)
             for left in (*self.path.glob(".*"), *self.checkpoints.glob(".*")):

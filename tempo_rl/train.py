@@ -18,9 +18,9 @@ import tempo_core as tp
 from tempo_core.runs import doctor
 from tempo_core.runs.logger import CSVLogger, JSONLLogger, Row
 from tempo_core.runs.stop import Stopped, StopRequest
-from tempo_rl.agents import Agent, build_agent
+from tempo_rl.agents import Agent
 from tempo_rl.agents.base import Arrays
-from tempo_rl.checkpoint import Checkpoint, save_checkpoint
+from tempo_rl.checkpoint import Checkpoint, for_member, save_checkpoint
 from tempo_rl.compiles import CompileCounter
 from tempo_rl.env.blocked import last_words
 from tempo_rl.env.closing import close_quietly
@@ -28,8 +28,9 @@ from tempo_rl.env.functional_env import FunctionalEnv
 from tempo_rl.env.program import ProgramEnvironment
 from tempo_rl.env.stacked import StackedEnv
 from tempo_rl.errors import RecipeError, RLError, RunError, own_line
-from tempo_rl.evaluate import Evaluation, Evaluator, evaluate, fault_of_environment, steps_for_a_fault
+from tempo_rl.evaluate import Evaluation, Evaluator, Show, fault_of_environment, steps_for_a_fault
 from tempo_rl.keeper import Keeper
+from tempo_rl.members import build_members, of_member
 from tempo_rl.models import LARGEST
 from tempo_rl.monitor import Callback, DivergenceError, Logger, TrainingMonitor, lower
 from tempo_rl.own import remember
@@ -58,6 +59,15 @@ class Timing(TypedDict):
     loads: int  # XLA programs that were not compiled, but came from the cache
 
 
+class Member(TypedDict):
+    """What a member of a run with many came to: the keys in which it differs, the mean of its recent returns, and its evaluation."""
+
+    keys: dict[str, float]
+    episodic_return: float | None
+    eval_return_mean: float | None
+    diverged: bool
+
+
 class Result(Timing):
     """What `result.json` holds. The returns are those of the greedy evaluation; None where there was none."""
 
@@ -65,6 +75,7 @@ class Result(Timing):
     eval_return_std: float | None
     versions: dict[str, str | None]
     eval_episodes: NotRequired[int]  # of the evaluation, if a signal ended it early
+    members: NotRequired[list[Member]]  # of a run with many
     interrupted: NotRequired[bool]
     error: NotRequired[str]  # why training ended early
 
@@ -143,7 +154,7 @@ def check(recipe: Recipe, cache: str | bool | None = None) -> None:
 
 @contextmanager
 def _compiled(recipe: Recipe, cache: str | bool | None, devices: int | str = 1) -> Iterator[tp.Program]:
-    agent = build_agent(recipe, _Silent())
+    agent, _ = build_members(recipe, _Silent())
     try:
         _check_sizes(recipe, agent)
         yield agent.compile(compile_config(recipe, cache, devices))
@@ -219,6 +230,7 @@ class _Training:
         self.program: tp.Program | None = None
         self.keeper = Keeper(run, recipe, self.monitor)
         self.resumed_at = 0  # iterations
+        self.inputs: dict[str, np.ndarray] = {}
         self.evaluator: Evaluator | None = None
         self.evaluations: CSVLogger | None = None
 
@@ -232,7 +244,7 @@ class _Training:
         began = time.perf_counter()
         error: BaseException | None = None
         with self.compiles, self.bar, last_words(self._write_early):
-            agent = build_agent(self.recipe, self.monitor)
+            agent, self.inputs = build_members(self.recipe, self.monitor)
             mend()
             self.environment = agent.environment
             try:
@@ -275,7 +287,7 @@ class _Training:
         close_quietly(agent.environment, f"the environments {self.recipe.env.id}", self.say)
         if self.evaluator is not None:
             self.evaluator.close(self.say)
-        for logger in (*self.loggers, *([] if self.evaluations is None else [self.evaluations])):
+        for logger in (*self.loggers, *self.monitor.member_loggers, *([] if self.evaluations is None else [self.evaluations])):
             if logger is not self.recorders:  # they are also told of the end
                 logger.close()
 
@@ -287,6 +299,10 @@ class _Training:
         if resume is not None and (held := rows_before(directory.metrics, resume.iterations)) < resume.iterations:
             self.say(f"note: {directory.metrics} holds {held} of the {resume.iterations} iterations so far")
         self.loggers.append(CSVLogger(directory.metrics, rows(directory.metrics)))
+        if self.recipe.count > 1:
+            directory.member(0).parent.mkdir(exist_ok=True)
+            files = [directory.member(number) for number in range(self.recipe.count)]
+            self.monitor.member_loggers = [CSVLogger(file, rows(file)) for file in files]
         if self.recipe.jsonl:
             self.loggers.append(JSONLLogger(directory.lines, rows(directory.lines)))
         if self.recipe.eval_every:
@@ -300,11 +316,11 @@ class _Training:
     def _iterate(self, agent: Agent, program: tp.Program, resume: Checkpoint | None) -> None:
         """Run the iterations, and save them."""
         monitor, keeper = self.monitor, self.keeper
-        live = program.start({}) if resume is None else self._resumed(agent, program, resume)
+        live = program.start(self.inputs) if resume is None else self._resumed(agent, program, resume)
         keeper.look(live)
         self.request.is_saved = lambda: monitor.iterations == keeper.saved
         self.request.can_finish = True
-        is_told = False
+        is_told, diverged = False, set[int]()
         while not live.done and monitor.iterations < self.recipe.iterations and self.request.reason is None:
             count, began = 1 if self.callbacks else keeper.count(), time.perf_counter()
             live.advance(count=count)
@@ -316,6 +332,10 @@ class _Training:
                 self._evaluate()
             self.request.by_callback = monitor.stop_requested
             keeper.keep(live, at_once=self.request.reason is not None)
+            for member, at in monitor.diverged.items():
+                if member not in diverged:
+                    self.say(f"note: member {member} diverged in iteration {at} (counted from 0), and is left out of the means")
+                diverged.add(member)
             restarts = getattr(agent.environment, "restarts", "")
             if restarts and not is_told:
                 self.say(f"note: {restarts}; if the run is resumed, its episodes start anew")
@@ -328,11 +348,11 @@ class _Training:
             return
         if monitor.iterations % self.recipe.eval_every == 0:
             try:
-                result = self.evaluator(monitor.latest, self._is_signalled, self.bar.evaluating)
+                result = self._evaluated(self.evaluator, monitor.latest, self.bar.evaluating)
             except RLError as error:
                 self.say(f"note: the evaluation after iteration {monitor.iterations} failed: {error}")
                 return
-            if len(result.returns) < self.recipe.eval_episodes:
+            if len(result.returns) < self.recipe.eval_episodes * self.recipe.count:
                 return
             row = self._row_of(result)
             self.evaluations.log(row)
@@ -344,6 +364,18 @@ class _Training:
         numbers = {"return_mean": evaluation.mean, "return_std": evaluation.std, "length_mean": float(evaluation.lengths.mean())}
         return {"iteration": monitor.iterations - 1, "env_steps": monitor.env_steps, **numbers}
 
+    def _evaluated(self, evaluator: Evaluator, parameters: Arrays, show: Show) -> Evaluation:
+        """The evaluation of all members, one after the other, in the same environments."""
+        count = self.recipe.count
+        parts = [
+            evaluator(parameters if count == 1 else of_member(parameters, member), self._is_signalled, show)
+            for member in range(count)
+            if not self._is_signalled()
+        ]
+        return Evaluation(
+            *(np.concatenate(values) for values in zip(*((part.returns, part.lengths) for part in parts), strict=True))
+        )
+
     def _resumed(self, agent: Agent, program: tp.Program, resume: Checkpoint) -> tp.Run[Any]:
         assert resume.program is not None, "it was looked at before"
         live = program.resume(resume.program, bounds=agent.bounds)
@@ -353,7 +385,9 @@ class _Training:
                 f"note: the recipe counts with the length of the run, and from here on with {now:,} steps instead of {before:,}, so that "
                 f"the result is not that of a run that had {now:,} from its start (anneal_lr=false does not count with it): {live.message}"
             )
-        self.monitor.go_on_from(resume.iterations, resume.parameters, resume.progress.get("recent_returns", ()))
+        self.monitor.go_on_from(
+            resume.iterations, resume.parameters, resume.progress.get("recent_returns", ()), resume.progress.get("members", ())
+        )
         self.keeper.go_on_from(resume)
         self.resumed_at, self.machine = resume.iterations, Machine(resume.env_steps)
         self.bar.go_on_from(resume.env_steps)
@@ -362,7 +396,7 @@ class _Training:
 
     def _profile(self, program: tp.Program) -> None:
         """Run the program under the profiler. It cannot stop on its way, so that the checkpoint at its end cannot be resumed."""
-        measured = program.profile({})
+        measured = program.profile(self.inputs)
         measured.draw(self.directory.profile)
         monitor = self.monitor
         assert monitor.latest is not None, "a run has at least one iteration"
@@ -408,9 +442,11 @@ class _Training:
                 evaluation = self._last_evaluation(monitor.latest)
             stopped = self.request.reason if evaluation is None else None
         result = _result(evaluation, self._timing())
+        if self.recipe.count > 1:
+            result["members"] = self._members(evaluation)
         if evaluation is not None:
             self.recorders.evaluation(self._row_of(evaluation))
-        if evaluation is not None and len(evaluation.returns) < self.recipe.eval_episodes:
+        if evaluation is not None and len(evaluation.returns) < self.recipe.eval_episodes * self.recipe.count:
             result["eval_episodes"] = len(evaluation.returns)
         if stopped is not None:
             result["interrupted"] = True
@@ -430,8 +466,10 @@ class _Training:
         if not self.film or is_signalled or monitor.latest is None:
             return outcome
         try:
+            newest = Checkpoint(monitor.latest, self.recipe, monitor.iterations, monitor.env_steps, monitor.numbers())
+            shown = for_member(newest)  # the best one
             watch(
-                self.recipe, monitor.latest, 1, self.recipe.seed, video, cache=self.cache,
+                shown.recipe, shown.parameters, 1, self.recipe.seed, video, cache=self.cache,
                 hand=lambda film: self.recorders.film(film, monitor.env_steps),
             )  # fmt: skip
         except RLError as error:
@@ -443,13 +481,31 @@ class _Training:
         recipe = self.recipe
         try:
             with EvaluationProgress(recipe.eval_episodes, self.progress, self.say) as show:
-                made = evaluate(
-                    recipe, parameters, recipe.eval_episodes, recipe.seed, self.cache, stop=self._is_signalled, show=show
-                )
+                evaluator = Evaluator(recipe, self.cache)
+                try:
+                    made = self._evaluated(evaluator, parameters, show)
+                finally:
+                    evaluator.close(self.say)
             return made if len(made.returns) else None
         except RLError as error:
             self.say(f"note: the evaluation failed: {error}")
             return None
+
+    def _members(self, evaluation: Evaluation | None) -> list[Member]:
+        """What each member came to."""
+        recipe, episodes = self.recipe, self.recipe.eval_episodes
+        complete = evaluation is not None and len(evaluation.returns) == episodes * recipe.count
+        return [
+            {
+                "keys": keys,
+                "episodic_return": float(np.mean(returns)) if returns else None,
+                "eval_return_mean": float(evaluation.returns[k * episodes : (k + 1) * episodes].mean())
+                if complete and evaluation is not None
+                else None,
+                "diverged": k in self.monitor.diverged,
+            }
+            for k, (keys, returns) in enumerate(zip(recipe.members, self.monitor.member_returns, strict=True))
+        ]
 
     def _is_signalled(self) -> bool:
         return self.request.signal is not None
@@ -472,7 +528,7 @@ class _Training:
         lengths = np.diff(monitor.times).tolist()  # seconds from the end of one iteration to the next, so the first is left out
         seconds = self.keeper.seconds
         training = seconds - self.keeper.seconds_before - self._compiling() - self.evaluation_seconds
-        steps = monitor.env_steps - self.resumed_at * self.recipe.num_envs * self.recipe.num_steps
+        steps = self.recipe.count * (monitor.env_steps - self.resumed_at * self.recipe.num_envs * self.recipe.num_steps)
         return {
             "env_steps": monitor.env_steps,
             "seconds": seconds,
@@ -512,7 +568,7 @@ def root(error: BaseException) -> BaseException:
 def _check_sizes(recipe: Recipe, agent: Agent) -> None:
     """Raise `RecipeError` for an iteration whose observations are more than one array holds."""
     shape = agent.environment.observations.shape
-    if recipe.num_envs * recipe.num_steps * math.prod(shape) > LARGEST:
+    if recipe.count * recipe.num_envs * recipe.num_steps * math.prod(shape) > LARGEST:
         sizes = f"num_envs={recipe.num_envs:,} x num_steps={recipe.num_steps:,}"
         raise RecipeError(
             f"{sizes} observations of shape {shape} hold more than {LARGEST:,} numbers, the most of an array",

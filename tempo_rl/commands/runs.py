@@ -43,13 +43,16 @@ def evaluate(
     progress: Annotated[
         bool | None, typer.Option("--progress/--no-progress", help="Show a progress bar [default: on a terminal].")
     ] = None,
+    member: Annotated[
+        int | None, typer.Option(min=0, help="The member of a run with many [default: the one with the best recent returns].")
+    ] = None,
     as_json: AsJson = False,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
     """Play episodes with a trained policy, which takes its best action in each step. Ctrl-C ends it, with the result so far."""
     with errors_as_messages():
-        from tempo_rl.checkpoint import load_checkpoint
+        from tempo_rl.checkpoint import for_member, load_checkpoint
         from tempo_rl.evaluate import evaluate as run_evaluation
         from tempo_rl.own import known
         from tempo_rl.progress import EvaluationProgress
@@ -57,7 +60,7 @@ def evaluate(
         from tempo_rl.rundir import find_checkpoint
 
         path = find_checkpoint(run)
-        checkpoint = load_checkpoint(path, trust, known(path))
+        checkpoint = for_member(load_checkpoint(path, trust, known(path)), member)
         kept, loaded = chosen_cache(cache, no_cache), checkpoint.recipe
         loaded = loaded if max_steps is None else loaded.model_copy(update={"eval_max_steps": max_steps})
         show_progress = sys.stderr.isatty() if progress is None else progress

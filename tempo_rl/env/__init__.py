@@ -86,8 +86,8 @@ def _in_program(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
         return FunctionalEnv(_single(recipe, source), recipe.num_envs, batch, recipe.check_finite)
     from tempo_rl.env.gymnasium_env import GymnasiumEnv
 
-    host = _host(recipe, source, recipe.num_envs, recipe.seed, recipe.env.vectorization)
-    return GymnasiumEnv(host, batch, may_restart=True)
+    host = _host(recipe, source, recipe.count * recipe.num_envs, recipe.seed, recipe.env.vectorization)
+    return GymnasiumEnv(host, batch, may_restart=True, members=recipe.count)
 
 
 def vector_environment(recipe: Recipe, num_envs: int, seed: int = 0) -> VectorEnvironment:

@@ -148,6 +148,8 @@ class FunctionalEnv:
     With `check_finite`, the host looks at each step for numbers that are not finite, and raises `EnvError` for them. That takes time.
     """
 
+    takes_copies = True
+
     def __init__(self, single: SingleEnvironment, num_envs: int, batch: Batch, check_finite: bool = False):
         self.single, self.num_envs, self._batch, self._check_finite = single, num_envs, batch, check_finite
         self.observations, self.actions = single.observations, single.actions
@@ -195,6 +197,7 @@ class FunctionalEnv:
         tp.sink(self._require_finite, mark[together], length[together], name="check_finite")
 
     def _require_finite(self, marks: np.ndarray, lengths: np.ndarray, **steps: int) -> None:
+        marks, lengths = marks.reshape(-1), lengths.reshape(-1)  # those of all members
         for wrong in np.flatnonzero(marks)[:1].tolist():
             what, where = (
                 "an observation" if marks[wrong] == 1 else "a reward",

@@ -24,12 +24,14 @@ class GymnasiumEnv:
     were running are truncated, without a reward, and new ones begin. `restarts` says why; it is empty where the state is known.
     """
 
-    def __init__(self, host: HostVectorEnvironment, batch: Batch, may_restart: bool = False):
+    def __init__(self, host: HostVectorEnvironment, batch: Batch, may_restart: bool = False, members: int = 1):
+        """The environments of many `members` are one vector, those of each member one after the other."""
+        self.takes_copies, self._members, host.members = members > 1, members, members
         self.host, self._batch, self._may_restart = host, batch, may_restart
         self.restarts = ""
         self._last: np.ndarray | None = None  # the observations after the last step or reset
         self._lost: Mapping[str, np.ndarray] | None = None  # the end of episodes that a resumed run cannot go on with
-        self.num_envs, self.observations, self.actions = host.num_envs, host.observations, host.actions
+        self.num_envs, self.observations, self.actions = host.num_envs // members, host.observations, host.actions
         self._clock: tp.Recurrence | None = None  # counts the steps before a reset; reading it makes the reset run after them
         self._steps_taken = 0
 
@@ -74,7 +76,9 @@ class GymnasiumEnv:
                 raise EnvError(f"{error.message}, so that the run cannot be saved", hint=error.hint) from error
             self.restarts = error.message
             last = (
-                np.zeros((self.num_envs, *self.observations.shape), self.observations.dtype) if self._last is None else self._last
+                np.zeros((self.host.num_envs, *self.observations.shape), self.observations.dtype)
+                if self._last is None
+                else self._last
             )
             state = {"last": last, **self.host.running()}
         return {**state, "steps_taken": np.asarray(self._steps_taken)}
@@ -88,19 +92,25 @@ class GymnasiumEnv:
             self.host.restore({name: array for name, array in arrays.items() if name != "steps_taken"})
 
     def _reset(self, clock: np.ndarray) -> tuple[np.ndarray]:
-        self._steps_taken, self._lost = int(clock), None
-        self._last = self.host.reset(int(clock))
-        return (self._last,)
+        self._steps_taken, self._lost = int(np.ravel(clock)[0]), None
+        self._last = self.host.reset(self._steps_taken)
+        return (self._by_member(self._last),)
+
+    def _by_member(self, values: np.ndarray) -> np.ndarray:
+        """Values of all environments, with the members as first dimension, if there are several."""
+        return values.reshape(self._members, self.num_envs, *values.shape[1:]) if self.takes_copies else values
 
     def _step(self, action: np.ndarray) -> tuple[np.ndarray, ...]:
         self._steps_taken += 1
-        step = self.host.step(action) if self._lost is None else self._cut(self._lost)
+        flat = action.reshape(self.host.num_envs, *action.shape[2:]) if self.takes_copies else action
+        step = self.host.step(flat) if self._lost is None else self._cut(self._lost)
         self._last = step.observation
-        return (*step, np.asarray(self._steps_taken, np.int32))
+        clock = np.full((self._members,) if self.takes_copies else (), self._steps_taken, np.int32)
+        return (*map(self._by_member, step), clock)
 
     def _cut(self, lost: Mapping[str, np.ndarray]) -> Transition[np.ndarray]:
         """A step without a reward that truncates all episodes where they were, and begins new ones."""
-        self._lost, size = None, self.num_envs
+        self._lost, size = None, self.host.num_envs
         first, no = self.host.reset(self._steps_taken), np.zeros(size, bool)
         returns = lost["returns"].astype(np.float32)
         return Transition(first, np.zeros(size, np.float32), no, ~no, lost["last"], returns, lost["lengths"])

@@ -76,15 +76,17 @@ class HostVectorEnvironment:
             )
         self._same_step = mode == AutoresetMode.SAME_STEP
         self._remembering = remembering
+        self.members = 1  # as many as the environments belong to, in equal shares; that of member k has the seed `seed + k`
         self.timeout = timeout
         self._returns = np.zeros(self.num_envs, np.float64)
         self._lengths = np.zeros(self.num_envs, np.int32)
 
     def reset(self, clock: int = 0) -> np.ndarray:
         """First observations, (B, *shape). The seeds follow from (seed, environment index, `clock`)."""
-        seeds: Any = env_seeds(
-            self.seed, self.num_envs, clock
-        )  # the base class declares one seed; every subclass takes one per copy
+        size = self.num_envs // self.members
+        seeds: Any = [
+            each for k in range(self.members) for each in env_seeds(self.seed + k, size, clock)
+        ]  # the base class declares one seed; every subclass takes one per copy
         if self._remembering:
             env: Any = self.env
             observation, _ = self._answer("reset", lambda: env.reset_async(seed=seeds), env.reset_wait)

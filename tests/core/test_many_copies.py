@@ -106,7 +106,7 @@ def test_functions_on_the_host_get_all_copies_at_once() -> None:
 
 def test_what_cannot_be_copied_is_refused() -> None:
     ctx = tp.Context("t")
-    with ctx as ((t, _T),):
+    with ctx as ((t, _),):
         x = tp.random.uniform(domain=(t,))
         tp.udf(lambda x: (x,), x, outputs=[tp.spec(())], kind="host", stateful=True, name="game")
     with pytest.raises(
@@ -119,7 +119,7 @@ def test_what_cannot_be_copied_is_refused() -> None:
     with pytest.raises(ArgumentError, match="share the name"):
         ctx.copies("t")
     ending = tp.Context("t")
-    with ending as ((t, _T),):
+    with ending as ((t, _),):
         x = tp.random.uniform(domain=(t,))
         ending.ends(t, when=x > 0.9)
     with pytest.raises(ArgumentError, match="the end of t depends on what differs between copies"):

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from tempo_core.errors import ArgumentError
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import evaluate
-from tempo_core.frontend.tensor import Tensor, UserExpr, view
+from tempo_core.frontend.tensor import Tensor, view
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
@@ -23,15 +23,6 @@ from tempo_core.symbolic.domain import Domain, Point, full_range, identity
 from tempo_core.symbolic.expr import Symbol
 
 TOGETHER = "takes_copies"  # the attribute of functions on the host that are called once for all copies
-
-
-class Copies(NamedTuple):
-    """The copies of a program: their context, their step and its bound, and the tensors that were asked for."""
-
-    context: Any
-    step: UserExpr
-    bound: UserExpr
-    tensors: dict[str, Tensor]
 
 
 def copied(context: BaseContext, new: BaseContext, tensors: Mapping[str, Tensor], inputs: Collection[str]) -> dict[str, Tensor]:
