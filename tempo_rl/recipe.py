@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias, get_args, get_type_hints
 
@@ -260,8 +260,15 @@ class Recipe(Strict):
 
 def _is_swept(key: str, annotation: object) -> bool:
     """Whether a key is a number of the program that may differ between members: no shape, and nothing of the host's work."""
-    kinds = {annotation, *get_args(annotation)}
+    kinds = {*_kinds(annotation)}
     return key != "env_timeout" and float in kinds and not kinds & {int, str}
+
+
+def _kinds(annotation: object) -> Iterator[object]:
+    """The types in a union, also in one with metadata, such as a number or a schedule."""
+    yield annotation
+    for inner in get_args(annotation):
+        yield from _kinds(inner)
 
 
 class PPORecipe(Recipe):
