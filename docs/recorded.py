@@ -73,6 +73,32 @@ def times(benchmark: str, key: str, unit: str) -> str:
     return "\n".join([*lines, "", source(benchmark)])
 
 
+def rows(benchmark: str, key: str, unit: str) -> str:
+    """A row for each side of each case: its median."""
+    recorded = record(benchmark)
+    if recorded is None:
+        return f"Not recorded yet: `python -m benchmarks.{benchmark.replace('_', '.')}`."
+    lines = [f"| case | side | {unit} |", "| --- | --- | --- |"]
+    for case in recorded["cases"]:
+        lines += [f"| {case['case']} | {side} | {short(figures['median'])} |" for side, figures in case[key].items()]
+    return "\n".join([*lines, "", source(benchmark)])
+
+
+def memories(benchmark: str) -> str:
+    """A row for each case, a column for each side: the megabytes at the peak of a process, over those before it loaded the model."""
+    recorded = record(benchmark)
+    if recorded is None:
+        return f"Not recorded yet: `python -m benchmarks.{benchmark}`."
+    cases = [case for case in recorded["cases"] if "tempo" in case.get("bytes", {})]
+    sides = list(dict.fromkeys(side for case in cases for side in case["bytes"]))
+    lines = [f"| MB, of them to load | {' | '.join(sides)} |", "| --- |" + " --- |" * len(sides)]
+    for case in cases:
+        figures = [case["bytes"].get(side) for side in sides]
+        cells = [f"{short(each['peak'] / 1e6)}, {short(each['loading'] / 1e6)}" if each else "" for each in figures]
+        lines.append(f"| {case['case']} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", source(benchmark)])
+
+
 def starts() -> str:
     """Seconds to the first result, without and with compiled programs on disk."""
     recorded = record("second-start")
@@ -288,7 +314,7 @@ def results() -> str:
 
 
 PARTS: Mapping[str, Callable[..., str]] = {
-    "results": results, "times": times, "starts": starts, "classical": classical, "source": source, "picture": picture,
+    "results": results, "times": times, "memories": memories, "rows": rows, "starts": starts, "classical": classical, "source": source, "picture": picture,
     "algorithms": algorithms, "control": control, "enough": enough, "recipes": recipes, "solved": solved, "growth": growth,
     "pictures": pictures, "caches": caches, "sides": sides,
 }  # fmt: skip
