@@ -120,7 +120,7 @@ class Results:
             return
         content = {
             "benchmark": self.benchmark,
-            "command": " ".join(sys.argv[1:]),
+            "command": re.sub(r"(^|[\s=])/\S*/", r"\1", " ".join(sys.argv[1:])),  # of paths, the last names
             "started": self.started.isoformat(timespec="seconds"),
             "quick": self.options.quick,
             "turns": self.options.turns,
