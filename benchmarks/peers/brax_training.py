@@ -1,0 +1,58 @@
+"""Brax's own PPO (`brax.training`) with the sizes and hyperparameters of one of our recipes. Only its speed is reported, no returns.
+
+Not the same: minibatches are whole unrolls instead of single steps, the learning rate is constant, rewards are not scaled, and an episode
+begins again in its first state (Brax's `AutoResetWrapper`), where ours is reset.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from benchmarks.rl.trace import from_command
+
+
+def main() -> None:
+    recipe, trace = from_command(__doc__)
+    import jax
+    import jax.numpy as jnp
+    from brax import envs
+
+    if not hasattr(jax, "device_put_replicated"):  # brax 0.14 calls it, jax has it no longer: one copy for one device
+        jax.device_put_replicated = lambda tree, devices: jax.tree.map(lambda x: jnp.stack([x] * len(devices)), tree)
+    from brax.training.agents.ppo import networks
+    from brax.training.agents.ppo import train as ppo
+
+    trace.ready("brax", "jax")
+    iterations = recipe["total_timesteps"] // (recipe["num_envs"] * recipe["num_steps"])
+    hidden = tuple(recipe["hidden"])
+    activation = {"tanh": jnp.tanh, "relu": jax.nn.relu}[recipe["activation"]]
+    ppo.train(
+        environment=envs.get_environment(recipe["env"]["id"].partition("/")[2], backend="generalized"),
+        num_timesteps=iterations * recipe["num_envs"] * recipe["num_steps"],
+        episode_length=1000,
+        num_envs=recipe["num_envs"],
+        unroll_length=recipe["num_steps"],
+        batch_size=recipe["num_envs"] // recipe["num_minibatches"],
+        num_minibatches=recipe["num_minibatches"],
+        num_updates_per_batch=recipe["update_epochs"],
+        learning_rate=recipe["learning_rate"],
+        entropy_cost=recipe["ent_coef"],
+        discounting=recipe["gamma"],
+        gae_lambda=recipe["gae_lambda"],
+        clipping_epsilon=recipe["clip_coef"],
+        vf_loss_coefficient=recipe["vf_coef"],
+        max_grad_norm=recipe["max_grad_norm"],
+        normalize_observations=recipe["norm_obs"],
+        network_factory=functools.partial(
+            networks.make_ppo_networks, policy_hidden_layer_sizes=hidden, value_hidden_layer_sizes=hidden, activation=activation
+        ),
+        seed=recipe["seed"],
+        num_evals=iterations + 1,  # a report after each iteration,
+        run_evals=False,  # which evaluates nothing
+        progress_fn=lambda steps, metrics: trace.add(steps),
+    )
+    trace.print()
+
+
+if __name__ == "__main__":
+    main()
