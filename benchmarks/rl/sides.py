@@ -71,8 +71,12 @@ class Sides:
         needs = PROGRAMS[program].needs
         if needs and program not in self.missing:
             command = [self._python(program), "-c", f"import {needs}"]
-            found = subprocess.run(command, env=_environment(), capture_output=True, check=False)
-            self.missing[program] = found.returncode != 0
+            try:
+                self.missing[program] = (
+                    subprocess.run(command, env=_environment(), capture_output=True, check=False).returncode != 0
+                )
+            except OSError:  # no such interpreter
+                self.missing[program] = True
             if self.missing[program]:
                 entry = PROGRAMS[program]
                 self.results.skip(f"{program} ({entry.install}; or --python {entry.short}=PATH, an interpreter that has it)")
