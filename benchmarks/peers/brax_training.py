@@ -7,6 +7,8 @@ begins again in its first state (Brax's `AutoResetWrapper`), where ours is reset
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 from benchmarks.rl.trace import from_command
 
@@ -17,8 +19,14 @@ def main() -> None:
     import jax.numpy as jnp
     from brax import envs
 
-    if not hasattr(jax, "device_put_replicated"):  # brax 0.14 calls it, jax has it no longer: one copy for one device
-        jax.device_put_replicated = lambda tree, devices: jax.tree.map(lambda x: jnp.stack([x] * len(devices)), tree)
+    def replicated(tree: Any, devices: Sequence[Any]) -> Any:
+        """A copy for each device, placed as the results of `pmap` are: placed in another way, the first iterations would compile twice."""
+        return jax.pmap(lambda x: x, axis_name=ppo._PMAP_AXIS_NAME, devices=devices)(
+            jax.tree.map(lambda x: jnp.stack([x] * len(devices)), tree)
+        )
+
+    if not hasattr(jax, "device_put_replicated"):  # brax 0.14 calls it, and JAX no longer has it
+        jax.device_put_replicated = replicated
     from brax.training.agents.ppo import networks
     from brax.training.agents.ppo import train as ppo
 

@@ -65,20 +65,25 @@ class Trace:
                 return step, seconds
         return None
 
+    @property
+    def _middle(self) -> int:
+        """The report from which speeds are taken: some programs compile again in their first iterations."""
+        return (len(self.steps) - 1) // 2
+
     def iteration_seconds(self) -> float:
-        """The mean after the first report."""
-        return (self.seconds[-1] - self.seconds[0]) / (len(self.seconds) - 1)
+        """The mean over the second half of the reports."""
+        return (self.seconds[-1] - self.seconds[self._middle]) / (len(self.seconds) - 1 - self._middle)
 
     def steps_per_second(self) -> float:
-        """After the first report, so without compiling."""
-        return (self.steps[-1] - self.steps[0]) / (self.seconds[-1] - self.seconds[0])
+        """Over the second half of the reports, so without compiling."""
+        return (self.steps[-1] - self.steps[self._middle]) / (self.seconds[-1] - self.seconds[self._middle])
 
     def steps_per_cpu_second(self) -> float:
-        return (self.steps[-1] - self.steps[0]) / (self.cpu_seconds[-1] - self.cpu_seconds[0])
+        return (self.steps[-1] - self.steps[self._middle]) / (self.cpu_seconds[-1] - self.cpu_seconds[self._middle])
 
     def start_seconds(self) -> float:
-        """From the imports to the first report, less a later iteration: setting up and compiling."""
-        return self.seconds[0] - self.imported - self.iteration_seconds()
+        """The seconds after the imports that are beyond those of the iterations: setting up and compiling."""
+        return self.seconds[self._middle] - self.imported - (self._middle + 1) * self.iteration_seconds()
 
 
 def from_command(description: str | None) -> tuple[Recipe, Trace]:
