@@ -35,7 +35,7 @@ CONTROL = {  # the same with the mean return that counts as solved: that of Gymn
     "Mountain car in JAX, SAC": ("recipes/sac_mountain_car.yaml", 50_000, 90.0),
     "Acrobot in JAX, PPO": ("recipes/acrobot.yaml", 500_000, -100.0),
 }
-QUICK_STEPS = 8192
+QUICK_STEPS = 8192  # at most
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ PUREJAXRL = (  # the configuration for CartPole-v1 in purejaxrl/ppo.py; networks
     "activation=tanh", "norm_adv=true",
 )  # fmt: skip
 BESIDE = {
-    "CartPole, PPO as in PureJaxRL": Case(
+    "CartPole as in PureJaxRL, PPO": Case(
         "recipes/ppo_functional.yaml", 500_000, settings=PUREJAXRL, sides={"tempo": (), "JAX by hand": ()}
     ),
     "CartPole, PPO": Case(
@@ -70,7 +70,7 @@ BESIDE = {
     ),
     "Pendulum, SAC": Case(  # Stable-Baselines3 has one learning rate for all
         "recipes/sac.yaml",
-        10_000,
+        8_000,
         -200.0,
         ("policy_lr=1e-3", "q_lr=1e-3"),
         {"tempo": ("env.id=Pendulum-v1",), "Stable-Baselines3": ("env.id=Pendulum-v1",), IN_JAX: ()},
@@ -111,7 +111,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def learn(results: Results, sides: Sides, name: str, case: Case) -> None:
     """Run a case with each seed and side."""
     runs: dict[str, list[dict[str, Any]]] = {side: [] for side in sides.available(case.sides)}
-    steps = QUICK_STEPS if results.options.quick else case.steps
+    steps = min(QUICK_STEPS, case.steps) if results.options.quick else case.steps
     for seed in range(results.options.turns):
         for side, each in runs.items():
             settings = [*case.settings, *case.sides[side], f"seed={seed}", f"total_timesteps={steps}", "eval_episodes=0"]
