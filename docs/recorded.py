@@ -73,10 +73,11 @@ def times(benchmark: str, key: str, unit: str) -> str:
     return "\n".join([*lines, "", source(benchmark)])
 
 
-def starts() -> str:
+def starts(benchmark: str = "second-start") -> str:
     """Seconds to the first result, without and with compiled programs on disk; in brackets those of processors, where recorded."""
-    recorded = record("second-start")
-    assert recorded
+    recorded = record(benchmark)
+    if recorded is None:
+        return "Not recorded yet: `python -m benchmarks.second_start`."
     lines = ["| seconds to the first result | first start | second start |", "| --- | --- | --- |"]
     for case in recorded["cases"]:
         cells = []
@@ -84,7 +85,7 @@ def starts() -> str:
             cpu = f" ({short(case['cpu_seconds'][side]['median'])} of processors)" if "cpu_seconds" in case else ""
             cells.append(f"{short(case['seconds'][side]['median'])}{cpu}")
         lines.append(f"| {case['case']} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", source("second-start")])
+    return "\n".join([*lines, "", source(benchmark)])
 
 
 def classical(size: str, order: str = "all") -> str:

@@ -17,6 +17,7 @@ from benchmarks.common import Results
 from benchmarks.rl.trace import Trace
 
 ROOT = Path(__file__).resolve().parents[2]
+LONGEST = 1800  # seconds of a process
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,10 @@ class Sides:
         program = program_of(side)
         command = [self._python(program), "-m", PROGRAMS[program].module, json.dumps(dict(recipe)), "--began", repr(time.time())]
         began = time.perf_counter()
-        ended = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
+        try:
+            ended = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False, timeout=LONGEST)
+        except subprocess.TimeoutExpired:
+            raise SystemExit(f"{side}: not done after {LONGEST} s: {' '.join(command)}") from None
         seconds = time.perf_counter() - began
         if ended.returncode:
             raise SystemExit(f"{side}: {' '.join(command)}: {ended.stderr}")
