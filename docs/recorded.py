@@ -255,6 +255,20 @@ def speeds() -> str:
     return "\n".join([*lines, "", source("training-speed")])
 
 
+def kills() -> str:
+    """How often runs were killed, and what was lost."""
+    recorded = record("faults-rl")
+    assert recorded
+    counts = recorded["counts"]
+    lines = [
+        f"{recorded['details']['kills']} kills of `tempo-rl train` at random moments, a full disk, a directory that cannot be"
+    ]
+    lines.append(
+        f"written, and two runs in one directory: {counts['run']} checks, {counts['failed']} failed. {source('faults-rl')}"
+    )
+    return "\n".join(lines)
+
+
 def recipes() -> str:
     """The other recipes, each with its first line."""
     shown = {case[0] for case in (*RECIPES.values(), *CONTROL.values())}
@@ -338,7 +352,7 @@ def results() -> str:
 PARTS: Mapping[str, Callable[..., str]] = {
     "results": results, "times": times, "starts": starts, "classical": classical, "source": source, "picture": picture,
     "algorithms": algorithms, "control": control, "enough": enough, "recipes": recipes, "solved": solved, "growth": growth,
-    "beside": beside, "speeds": speeds, "pictures": pictures, "caches": caches, "sides": sides,
+    "beside": beside, "speeds": speeds, "kills": kills, "pictures": pictures, "caches": caches, "sides": sides,
 }  # fmt: skip
 
 
