@@ -100,6 +100,11 @@ class Results:
     def add(self, name: str, **figures: Any) -> None:
         self.cases.append({"case": name, **figures})
 
+    def replace(self, name: str, **figures: Any) -> None:
+        """Add a case that may be there already, with fewer figures."""
+        self.cases = [case for case in self.cases if case["case"] != name]
+        self.add(name, **figures)
+
     def skip(self, what: str) -> None:
         self.skipped.append(what)
         say(f"skipped: {what}")

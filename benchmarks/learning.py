@@ -96,7 +96,6 @@ def main() -> None:
     for name, case in chosen(options).items():
         if results.selects(name):
             learn(results, sides, name, case)
-            results.save()
     results.finish()
 
 
@@ -119,10 +118,10 @@ def learn(results: Results, sides: Sides, name: str, case: Case) -> None:
             each.append({"seed": seed, **of_run(trace, seconds, case.enough)})
             ended, solved = each[-1]["curve"][-1][1], each[-1]["steps_to_solved"]
             say(f"{name}, seed {seed}: {side} {seconds:.1f} s, last return {ended:.1f}, solved at {solved} steps")
-    seconds_of = {side: statistics.median(run["seconds"] for run in each) for side, each in runs.items()}
-    results.add(
-        name, recipe=case.recipe, settings=list(case.settings), steps=steps, enough=case.enough, seconds=seconds_of, runs=runs
-    )
+        seconds_of = {side: statistics.median(run["seconds"] for run in each) for side, each in runs.items()}
+        figures = {"recipe": case.recipe, "settings": list(case.settings), "steps": steps, "enough": case.enough}
+        results.replace(name, **figures, seconds=seconds_of, runs=runs)
+        results.save()  # a case of many minutes that is interrupted has the seeds that are done
 
 
 def of_run(trace: Trace, seconds: float, enough: float) -> dict[str, Any]:
