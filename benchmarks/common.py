@@ -90,6 +90,7 @@ class Results:
         self.cases: list[dict[str, Any]] = []
         self.kept: list[dict[str, Any]] = []  # cases of the file before: they stay, if they are not taken anew
         self.skipped: list[str] = []
+        self.peer_versions: dict[str, str] = {}  # of packages that peers have in environments of their own
         say(f"{benchmark}: {_processor()}, {os.cpu_count()} cores, {_devices()}; {options.turns} turns")
 
     def selects(self, name: str) -> bool:
@@ -99,9 +100,21 @@ class Results:
     def add(self, name: str, **figures: Any) -> None:
         self.cases.append({"case": name, **figures})
 
+    def replace(self, name: str, **figures: Any) -> None:
+        """Add a case that may be there already, with fewer figures."""
+        self.cases = [case for case in self.cases if case["case"] != name]
+        self.add(name, **figures)
+
     def skip(self, what: str) -> None:
         self.skipped.append(what)
         say(f"skipped: {what}")
+
+    def keep(self) -> None:
+        """Keep the cases of the file of `--out` that are not taken anew, with the versions of packages that only they used."""
+        if self.options.out is not None and self.options.out.exists():
+            content = json.loads(self.options.out.read_text(encoding="utf-8"))
+            self.kept, ours = content["cases"], versions()
+            self.peer_versions |= {name: number for name, number in content["versions"].items() if number and not ours.get(name)}
 
     def finish(self) -> None:
         """Say how busy the machine was, and write the file of `--out`."""
@@ -125,7 +138,7 @@ class Results:
             "quick": self.options.quick,
             "turns": self.options.turns,
             "machine": machine() | {"load_before": self.load_before, "load_after": _load()},
-            "versions": versions(),
+            "versions": versions() | self.peer_versions,
             "cases": [*(case for case in self.kept if case["case"] not in {new["case"] for new in self.cases}), *self.cases],
             "skipped": self.skipped,
         }

@@ -1,7 +1,8 @@
 """The seconds from the start of a process to its first result: with an empty cache of compiled programs, and with one that is filled.
 
 Each turn has a directory of its own. The first process finds it empty and fills it; the second one takes everything from there. The
-first result is the report of the first iteration, or the tokens of the first request. JAX's own cache is off.
+first result is the report of the first iteration, or the tokens of the first request. JAX's own cache is off. CPU seconds are those of all
+threads of the process until then.
 
 python -m benchmarks.second_start [--quick] [--out FILE]
 """
@@ -30,6 +31,14 @@ from benchmarks.common import Results, arguments, compared, say, show
 ROOT = Path(__file__).resolve().parents[1]
 SIDES = ("empty cache", "filled cache")
 COMMAND = "tiny-llama, command line"
+TINY = {
+    "num_envs": 2,
+    "num_steps": 4,
+    "gradient_steps": 2,
+    "hidden": [8],
+    "batch_size": 8,
+    "buffer_size": 64,
+}  # --quick, with a buffer
 COUNTS = ("compiled", "loaded")  # XLA programs: by JAX's own count of all in the process, and from the cache
 
 
@@ -39,13 +48,17 @@ def main() -> None:
         print(json.dumps(CASES[options.case](str(options.cache), options.quick, options.began)))
         return
     results = Results("second_start", options)
+    if options.add:
+        results.keep()
     for name in CASES:
         if results.selects(name):
             compare(results, name)
+            results.save()
     results.finish()
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--add", action="store_true", help="keep the cases of the file that this run does not take")
     parser.add_argument("--case", default="", help=argparse.SUPPRESS)  # the following are for the processes that are measured
     parser.add_argument("--cache", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--began", type=float, help=argparse.SUPPRESS)
@@ -63,12 +76,14 @@ def compare(results: Results, name: str) -> None:
         raise SystemExit(f"{name}: the first results differ between processes")
     figures = compared({side: [report["seconds"] for report in each] for side, each in reports.items()}, 1.0)
     show(f"{name}, to the first result", figures, "s")
+    cpu = compared({side: [report["cpu_seconds"] for report in each] for side, each in reports.items()}, 1.0)
+    say("  of processors: " + ", ".join(f"{side} {cpu[side]['median']:.2f} s" for side in SIDES))
     counts = {side: {count: max(report[count] for report in each) for count in COUNTS} for side, each in reports.items()}
     imports = {side: statistics.median(report["import_seconds"] for report in each) for side, each in reports.items()}
     for side in SIDES:
         compiled, loaded = (counts[side][count] for count in COUNTS)
         say(f"  {side}: imports {imports[side]:.2f} s; {compiled} XLA programs compiled, {loaded} loaded")
-    results.add(name, seconds=figures, import_seconds=imports, xla_programs=counts)
+    results.add(name, seconds=figures, cpu_seconds=cpu, import_seconds=imports, xla_programs=counts)
 
 
 def start(name: str, cache: str, quick: bool) -> dict[str, Any]:
@@ -91,11 +106,11 @@ class First:
 
     def __init__(self) -> None:
         self.values: list[np.ndarray] = []
-        self.at = 0.0
+        self.at = self.cpu = 0.0
 
     def finished(self, iteration: int, metrics: Mapping[str, np.ndarray], parameters: Mapping[str, np.ndarray]) -> None:
         if iteration == 0:
-            self.at = time.time()
+            self.at, self.cpu = time.time(), time.process_time()
             self.values = [np.array(value) for value in (*metrics.values(), *parameters.values())]
 
 
@@ -108,8 +123,10 @@ def training(recipe_name: str, cache: str, quick: bool, began: float) -> dict[st
     from tempo_rl.train import compile_config
 
     imported = time.time()
-    changes = [f"{key}={value}" for key, value in (SMALL if quick else {}).items()]
+    sizes = {} if not quick else TINY if recipe_name in ("sac", "td3") else SMALL
+    changes = [f"{key}={value}" for key, value in sizes.items()]
     recipe = load_recipe(recipe_name, changes)
+    changes += ["learning_starts=0"] if "learning_starts" in type(recipe).model_fields else []
     recipe = load_recipe(recipe_name, [*changes, f"total_timesteps={2 * recipe.num_envs * recipe.num_steps}"])
     first = First()
     with CompileCounter() as counter:
@@ -117,7 +134,7 @@ def training(recipe_name: str, cache: str, quick: bool, began: float) -> dict[st
         program = agent.compile(compile_config(recipe, cache))
         program.run({})
         agent.environment.close()
-    return report(began, imported, first.at, first.values, counter.count, program.loads)
+    return report(began, imported, first.at, first.cpu, first.values, counter.count, program.loads)
 
 
 def decoding(cache: str, quick: bool, began: float) -> dict[str, Any]:
@@ -132,9 +149,9 @@ def decoding(cache: str, quick: bool, began: float) -> dict[str, Any]:
     with CompileCounter() as counter:
         prompt = np.random.default_rng(1).integers(3, config.vocab_size, PROMPT).tolist()
         generation = Generator(config, weights, cache=cache).generate([prompt], length - PROMPT, max_context=length)
-        at = time.time()
+        at, cpu = time.time(), time.process_time()
     tokens = np.array(generation.completions[0].token_ids)
-    return report(began, imported, at, [tokens], counter.count, generation.loads)
+    return report(began, imported, at, cpu, [tokens], counter.count, generation.loads)
 
 
 def command(cache: str, quick: bool, began: float) -> dict[str, Any]:
@@ -146,15 +163,18 @@ def command(cache: str, quick: bool, began: float) -> dict[str, Any]:
     written = io.StringIO()
     with CompileCounter() as counter, contextlib.redirect_stdout(written):
         app(["generate", "12 + 30 =", "--json", "--max-new-tokens", "16", "--cache", cache], standalone_mode=False)
-        at = time.time()
+        at, cpu = time.time(), time.process_time()
     printed = json.loads(written.getvalue())
-    return report(began, imported, at, [np.array(printed["token_ids"])], counter.count, printed["loads"])
+    return report(began, imported, at, cpu, [np.array(printed["token_ids"])], counter.count, printed["loads"])
 
 
-def report(began: float, imported: float, at: float, values: list[np.ndarray], compiled: int, loaded: int) -> dict[str, Any]:
-    """What a process says of itself. Times are those of the clock on the wall, which all processes share."""
+def report(
+    began: float, imported: float, at: float, cpu: float, values: list[np.ndarray], compiled: int, loaded: int
+) -> dict[str, Any]:
+    """What a process says of itself. Times are those of the clock on the wall, which all processes share; `cpu` is its own clock."""
     return {
         "seconds": at - began,
+        "cpu_seconds": cpu,
         "import_seconds": imported - began,
         "first_result": hashlib.sha256(b"".join(value.tobytes() for value in values)).hexdigest(),
         "compiled": compiled,
@@ -166,6 +186,8 @@ CASES: dict[str, Callable[[str, bool, float], dict[str, Any]]] = {
     "PPO, environment in JAX": lambda *options: training("ppo_functional", *options),
     "PPO, environment on the host": lambda *options: training("ppo", *options),
     "REINFORCE, environment on the host": lambda *options: training("reinforce", *options),
+    "SAC, environment in JAX": lambda *options: training("sac", *options),
+    "TD3, environment in JAX": lambda *options: training("td3", *options),
     "Llama, tiny, decoding": decoding,
     COMMAND: command,
 }

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.learning import CONTROL, RECENT, RECIPES, SOLVED
 from docs.figures import claims
-from docs.figures.charts import CHARTS, MACHINE, record
+from docs.figures.charts import BESIDE, CHARTS, MACHINE, record
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = tuple(ROOT / "docs" / name for name in ("fast.md", "memory.md", "results.md"))
@@ -99,15 +99,19 @@ def memories(benchmark: str) -> str:
     return "\n".join([*lines, "", source(benchmark)])
 
 
-def starts() -> str:
-    """Seconds to the first result, without and with compiled programs on disk."""
-    recorded = record("second-start")
-    assert recorded
+def starts(benchmark: str = "second-start") -> str:
+    """Seconds to the first result, without and with compiled programs on disk; in brackets those of processors, where recorded."""
+    recorded = record(benchmark)
+    if recorded is None:
+        return "Not recorded yet: `python -m benchmarks.second_start`."
     lines = ["| seconds to the first result | first start | second start |", "| --- | --- | --- |"]
     for case in recorded["cases"]:
-        empty, full = (case["seconds"][side]["median"] for side in ("empty cache", "filled cache"))
-        lines.append(f"| {case['case']} | {short(empty)} | {short(full)} |")
-    return "\n".join([*lines, "", source("second-start")])
+        cells = []
+        for side in ("empty cache", "filled cache"):
+            cpu = f" ({short(case['cpu_seconds'][side]['median'])} of processors)" if "cpu_seconds" in case else ""
+            cells.append(f"{short(case['seconds'][side]['median'])}{cpu}")
+        lines.append(f"| {case['case']} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", source(benchmark)])
 
 
 def classical(size: str, order: str = "all") -> str:
@@ -233,6 +237,65 @@ def _learned(side: str, runs: list[dict[str, Any]]) -> tuple[str, str, str]:
     return f"{who}{statistics.median(run['seconds'] for run in runs):.0f}", f"{who}{last:.0f}", f"{who}{after}"
 
 
+def beside() -> str:
+    """For each case that a peer runs too, and each side: the steps, seconds and CPU seconds until it was solved, and those of the whole run."""
+    recorded = record(BESIDE)
+    if recorded is None:
+        return "No run is recorded yet: `python -m benchmarks.learning --beside`."
+    lines = [
+        "| work | by | solved | steps to solved | seconds to solved | seconds of the run | of processors | return at the end |"
+    ]
+    lines.append("| --- |" + " --- |" * 7)
+    for case in recorded["cases"]:
+        for side, runs in case["runs"].items():
+            solved = [run for run in runs if run["steps_to_solved"] is not None]
+            cells = [f"{len(solved)} of {len(runs)}"]
+            cells += [_middle(solved, key) for key in ("steps_to_solved", "seconds_to_solved")]
+            cells += [_middle(runs, key) for key in ("seconds", "cpu_seconds")]
+            last = statistics.median(run["curve"][-1][1] for run in runs)
+            lines.append(f"| {case['case']}, {case['steps']:,} steps | {side} | {' | '.join(cells)} | {last:.0f} |")
+    return "\n".join([*lines, "", source(BESIDE)])
+
+
+def _middle(runs: list[dict[str, Any]], key: str) -> str:
+    """The median over the seeds, with the least and the greatest."""
+    values = [run[key] for run in runs]
+    if not values:
+        return "–"
+    return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
+
+
+def speeds() -> str:
+    """Steps a second while PPO trains, ours and the peers', and the seconds of setting up and compiling."""
+    recorded = record("training-speed")
+    if recorded is None:
+        return "Not recorded yet: `python -m benchmarks.training_speed`."
+    lines = ["| environments | by | steps a second | steps a second of processors | seconds to set up and compile |"]
+    lines.append("| --- |" + " --- |" * 4)
+    for case in recorded["cases"]:
+        sizes = f"{case['case']}, {case['num_envs']} x {case['num_steps']} steps, {case['iterations']} iterations"
+        for side, speed in case["steps_per_second"].items():
+            least = case["start_seconds"][side]["least"]
+            start = "–" if side == "environments alone" else f"{case['start_seconds'][side]['median']:.1f} ({least:.1f} at least)"
+            span = f"{speed['median']:,.0f} ({speed['least']:,.0f} to {speed['greatest']:,.0f})"
+            lines.append(f"| {sizes} | {side} | {span} | {case['steps_per_cpu_second'][side]['median']:,.0f} | {start} |")
+    return "\n".join([*lines, "", source("training-speed")])
+
+
+def kills() -> str:
+    """How often runs were killed, and what was lost."""
+    recorded = record("faults-rl")
+    assert recorded
+    counts = recorded["counts"]
+    lines = [
+        f"{recorded['details']['kills']} kills of `tempo-rl train` at random moments, a full disk, a directory that cannot be"
+    ]
+    lines.append(
+        f"written, and two runs in one directory: {counts['run']} checks, {counts['failed']} failed. {source('faults-rl')}"
+    )
+    return "\n".join(lines)
+
+
 def recipes() -> str:
     """The other recipes, each with its first line."""
     shown = {case[0] for case in (*RECIPES.values(), *CONTROL.values())}
@@ -316,7 +379,7 @@ def results() -> str:
 PARTS: Mapping[str, Callable[..., str]] = {
     "results": results, "times": times, "memories": memories, "rows": rows, "starts": starts, "classical": classical, "source": source, "picture": picture,
     "algorithms": algorithms, "control": control, "enough": enough, "recipes": recipes, "solved": solved, "growth": growth,
-    "pictures": pictures, "caches": caches, "sides": sides,
+    "beside": beside, "speeds": speeds, "kills": kills, "pictures": pictures, "caches": caches, "sides": sides,
 }  # fmt: skip
 
 

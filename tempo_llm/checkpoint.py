@@ -20,7 +20,6 @@ from typing import Protocol
 import ml_dtypes
 import numpy as np
 
-from tempo_core.backends import aligned
 from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import CheckpointError, RequestError, shown
 from tempo_llm.files import read_text
@@ -46,6 +45,7 @@ FINER = (
 STACKED = ("experts.gate", "experts.up", "experts.down")  # weights that are a matrix for each expert
 NAMES = (*DTYPES, *QUANTIZED)  # of the dtypes of weights
 HALF = ("bfloat16", "float16")
+ALIGNMENT = 64  # bytes: where JAX, on a CPU, takes arrays of NumPy without a copy
 EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 
@@ -355,9 +355,12 @@ def _stored(name: str, weight: Weight, tensors: Mapping[str, Readable], at: str,
 
 def _memory(array: np.ndarray, count: int) -> np.ndarray:
     """The memory of `count` arrays that are like this one, a matrix by columns if it is one, where JAX takes them without a copy on a CPU."""
-    if array.flags.c_contiguous or array.ndim != 2:
-        return aligned.empty((count, *array.shape), array.dtype)
-    return aligned.empty((count, *array.shape[::-1]), array.dtype).swapaxes(-1, -2)
+    is_turned = array.ndim == 2 and not array.flags.c_contiguous
+    size = count * array.nbytes
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    values = memory[start : start + size].view(array.dtype).reshape(count, *(array.shape[::-1] if is_turned else array.shape))
+    return values.swapaxes(-1, -2) if is_turned else values
 
 
 def kind_of(name: str, dtype: str) -> Dtype:

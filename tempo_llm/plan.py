@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tempo_core.report.programs.plan import Plan
 from tempo_llm.attention import spelling_of
 from tempo_llm.stacks import Body, Stack, prefix
+
+if TYPE_CHECKING:
+    from tempo_core.report.programs.plan import Plan
 
 HEADER = ("layers", "kind", "stored, bytes", "bytes a layer", "weights, bytes")
 STATES = ("attention.", "delta.")  # how the names of a layer's stores begin

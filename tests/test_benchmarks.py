@@ -44,15 +44,34 @@ def test_ppo(tmp_path: Path) -> None:
     check_sides(host["ms_per_iteration"], "tempo", "JAX by hand", "environment only")
 
 
-@pytest.mark.parametrize("options", [(), ("--control",)], ids=str)
+@pytest.mark.parametrize("options", [(), ("--control",), ("--beside", "--only", "PureJaxRL")], ids=str)
 def test_learning(options: tuple[str, ...], tmp_path: Path) -> None:
     written = quick("learning", tmp_path / "learning.json", *options)
     for case in written["cases"]:
-        (run,) = case["runs"]["tempo"]
-        steps = [step for step, _ in run["curve"]]
-        assert steps == sorted(steps) and 0 < steps[-1] <= case["steps"]
-        assert all((-2000 if options else 0) < value <= 500 for _, value in run["curve"])
-        assert case["seconds"]["tempo"] == pytest.approx(run["seconds"], rel=1e-3)
+        for side, (run,) in case["runs"].items():
+            steps = [step for step, _ in run["curve"]]
+            assert steps == sorted(steps) and 0 < steps[-1] <= case["steps"], side
+            assert all((-2000 if "--control" in options else 0) < value <= 500 for _, value in run["curve"]), side
+            assert 0 < run["first_report_seconds"] < run["seconds"] and run["cpu_seconds"] > 0, side
+            assert (run["steps_to_solved"] is None) == (run["seconds_to_solved"] is None), side
+            assert case["seconds"][side] == pytest.approx(run["seconds"], rel=1e-3)
+    if "--beside" in options:
+        assert set(written["cases"][0]["runs"]) == {"tempo", "JAX by hand"}
+
+
+def test_training_speed(tmp_path: Path) -> None:
+    written = quick("training_speed", tmp_path / "training_speed.json")
+    for case in written["cases"]:
+        check_sides(case["steps_per_second"], "tempo")
+        assert all(figures["median"] > 0 for figures in case["steps_per_cpu_second"].values())
+        assert case["start_seconds"]["tempo"]["median"] > 0
+    assert "environments alone" in written["cases"][0]["steps_per_second"]
+
+
+def test_a_missing_peer_is_a_line_that_says_what_to_install(tmp_path: Path) -> None:
+    options = ("--only", "Gymnasium", "--python", "SB3=/no/such/python")
+    (skipped,) = quick("training_speed", tmp_path / "training_speed.json", *options)["skipped"]
+    assert "pip install stable-baselines3" in skipped and "--python SB3=PATH" in skipped
 
 
 def test_memory(tmp_path: Path) -> None:
@@ -94,12 +113,13 @@ def test_a_batch_as_a_step_gives_the_results_of_a_batch_as_a_dimension(tmp_path:
 
 def test_a_second_start_compiles_nothing(tmp_path: Path) -> None:
     cases = quick("second_start", tmp_path / "second_start.json")["cases"]
-    assert len(cases) == 5
+    assert len(cases) == 7
     for case in cases:
         first, second = (case["xla_programs"][side] for side in ("empty cache", "filled cache"))
         assert first["compiled"] >= 1 and first["loaded"] == 0, case["case"]
         assert second["compiled"] == 0 and 1 <= second["loaded"] <= first["compiled"], case["case"]
         assert case["seconds"]["filled cache"]["median"] > case["import_seconds"]["filled cache"] > 0
+        assert case["cpu_seconds"]["empty cache"]["median"] > 0
 
 
 def test_copies(tmp_path: Path) -> None:

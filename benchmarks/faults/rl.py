@@ -1,6 +1,6 @@
 """Faults that a run must survive: kills at random moments, a full disk, a directory that cannot be written, two runs in one directory.
 
-    python -m benchmarks.faults rl [--kills N] [--seed S]
+    python -m benchmarks.faults rl [--kills N] [--seed S] [--out FILE]
 
 Each line says what was done and what is true afterwards; the exit code is 1 if something was lost. A run that is killed and resumed
 until it is done must have the metrics and parameters of one that was never stopped, bit for bit.
@@ -9,6 +9,7 @@ until it is done must have the metrics and parameters of one that was never stop
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal
@@ -17,8 +18,12 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from benchmarks.release.record import Record
+from tempo_core.files import write_whole
 from tempo_rl.checkpoint import load_checkpoint
 from tempo_rl.errors import CheckpointError
 from tempo_rl.rundir import RunDirectory
@@ -45,10 +50,11 @@ runpy.run_module("tempo_rl", run_name="__main__")
 
 @dataclass
 class Faults:
-    """The faults of one recipe, in a folder of their own."""
+    """The faults of one recipe, in a folder of their own. Each thing that must be true afterwards is a case of `record`."""
 
     folder: Path
     recipe: str = RECIPE
+    record: Record = field(default_factory=lambda: Record("rl"))
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -81,8 +87,11 @@ class Faults:
 
     def report(self, what: str, is_true: bool, detail: str = "") -> None:
         print(f"{'ok  ' if is_true else 'LOST'} {what}{'' if is_true else ': ' + detail}", flush=True)
+        self.record.add("passed" if is_true else "failed")
         if not is_true:
             self.problems.append(what)
+            self.record.find(f"tempo-rl: {what}: {(detail.strip().splitlines() or [''])[-1]}")
+        self.record.progress()
 
     # -- the faults ---------------------------------------------------------------------------------------------------
 
@@ -114,6 +123,7 @@ class Faults:
                 except subprocess.TimeoutExpired:
                     process.send_signal(kind)
                     killed, longest = killed + 1, longest * 1.2
+                    self.record.details["kills"] = killed
                 _, errors = process.communicate()
                 self.check_checkpoints(run)
                 if process.returncode == 0:
@@ -171,14 +181,16 @@ class Faults:
         errors = [process.communicate()[1] for process in both]
         codes = sorted(process.returncode for process in both)
         self.report(
-            "of two runs in one directory one is refused", codes == [0, 1] and "trains in" in "".join(errors), "".join(errors)
+            "of two runs in one directory one is refused",
+            codes == [0, 1] and "is training in" in "".join(errors),
+            "".join(errors),
         )
 
 
-def rl(kills: int, seed: int) -> list[str]:
+def rl(kills: int, seed: int, record: Record) -> list[str]:
     """All faults of a run of `tempo-rl`. Returns what was lost."""
     with tempfile.TemporaryDirectory() as folder:
-        faults = Faults(Path(folder))
+        faults = Faults(Path(folder), record=record)
         whole = faults.whole()
         if not faults.problems:
             faults.read_only()
@@ -194,6 +206,19 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write the counts, machine and versions as JSON, also while it runs"
+    )
     options = parser.parse_args(arguments)
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    return 1 if rl(options.kills, options.seed) else 0
+    save = (lambda values: None) if options.out is None else partial(_write, options.out, options.seed)
+    record = Record("rl", save=save)
+    problems = rl(options.kills, options.seed, record)
+    record.status = "done"
+    save(record.values())
+    return 1 if problems else 0
+
+
+def _write(path: Path, seed: int, values: dict[str, Any]) -> None:
+    content = {"benchmark": "faults rl", "seed": seed, **values}
+    write_whole(path, (json.dumps(content, indent=1) + "\n").encode())

@@ -16,7 +16,6 @@ A system may have a Python of its own: `--python transformers=/path/to/python`.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -45,8 +44,8 @@ def main() -> None:
     if options.record:
         options.out = options.out or ROOT / "benchmarks" / "results" / f"llm-{machine_name()}.json"
     results = Results("llm", options)
-    if options.add and options.out is not None and options.out.exists():
-        results.kept = json.loads(options.out.read_text(encoding="utf-8"))["cases"]
+    if options.add:
+        results.keep()
     bench = Bench(results, sizes, chosen_systems(options.peers), options.python, Limits(options.seconds, options.memory))
     with tempfile.TemporaryDirectory() as folder:
         bench.run(Path(folder), [case for case in sizes.cases() if results.selects(case.name)])

@@ -31,10 +31,13 @@ class Rollout(NamedTuple):
     episode_return: Array
 
 
-def make_training(recipe: Any, single: Any, iterations: int) -> Callable[[Array], tuple[Any, dict[str, Array]]]:
+def make_training(
+    recipe: Any, single: Any, iterations: int, hear: Callable[[Array, Array], None] | None = None
+) -> Callable[[Array], tuple[Any, dict[str, Array]]]:
     """A jitted function from a uint32 seed to the parameters after `iterations`, and each iteration's metrics [iterations].
 
-    `recipe` is a `tempo_rl` PPO recipe, `single` a `SingleEnvironment` with discrete actions.
+    `recipe` is a `tempo_rl` PPO recipe, `single` a `SingleEnvironment` with discrete actions. `hear` is called on the host after each
+    iteration, with its number and its mean return.
     """
     envs, steps, hidden = recipe.num_envs, recipe.num_steps, tuple(recipe.hidden)
     n_obs, n_actions = math.prod(single.observations.shape), single.actions.count
@@ -62,6 +65,8 @@ def make_training(recipe: Any, single: Any, iterations: int) -> Callable[[Array]
 
         (env_state, obs), rollout = lax.scan(step, (env_state, obs), jax.random.split(act_key, steps))
         params, adam, metrics = learn(params, adam, rollout, learn_key, number)
+        if hear is not None:
+            jax.debug.callback(hear, number, metrics["episodic_return"], ordered=True)
         return (params, adam, env_state, obs, key), metrics
 
     def train(seed: Array) -> tuple[Any, dict[str, Array]]:

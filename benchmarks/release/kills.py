@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,24 +40,11 @@ def kill_rl(record: Record, kills: int, seed: int, steps: int = 24000) -> None:
     """Runs of `tempo-rl`, killed by SIGKILL, and one time in three by SIGTERM."""
     from benchmarks.faults.rl import RECIPE, Faults
 
-    @dataclass
-    class Counted(Faults):
-        """Each thing that must be true afterwards is a case."""
-
-        def report(self, what: str, is_true: bool, detail: str = "") -> None:
-            super().report(what, is_true, detail)
-            record.add("passed" if is_true else "failed")
-            if not is_true:
-                last = (detail.strip().splitlines() or [""])[-1]
-                record.find(f"tempo-rl, seed {seed}: {what}: {last}")
-            record.progress()
-
     with tempfile.TemporaryDirectory() as folder:
-        faults = Counted(Path(folder), RECIPE.replace("24000", str(steps)))
+        faults = Faults(Path(folder), RECIPE.replace("24000", str(steps)), record)
         whole = faults.whole()
         if not faults.problems:
             faults.kills(whole, kills, random.Random(seed))
-            record.details["kills"] = kills
 
 
 def kill_llm(record: Record, kills: int, seed: int, updates: int = 400) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 MACHINE = "two-core-cpu"
+BESIDE = "learning-beside"  # the learning of cases that peers run too
 INK, MUTED, GRID = "#24292f", "#57606a", "#d8dee4"
 COLORS = {
     "tempo": "#3b6fb6",
@@ -50,7 +51,7 @@ def learning(recorded: Mapping[str, Any]) -> Series:
 
 
 def algorithms(recorded: Mapping[str, Any]) -> Series:
-    """The same by case, of all algorithms."""
+    """The same by case, of all cases."""
     return {case["case"]: _curves(case) for case in recorded["cases"]}
 
 
@@ -150,7 +151,7 @@ def draw_learning(figure: Any, series: Series) -> None:
     axes.set_title(f"CartPole, PPO: return (median, least and greatest of {seeds} seeds)")
 
 
-def draw_algorithms(figure: Any, series: Series) -> None:
+def draw_cases(figure: Any, series: Series) -> None:
     every = figure.subplots((len(series) + 1) // 2, 2, squeeze=False).flatten()
     for axes in every[len(series) :]:
         axes.set_axis_off()
@@ -165,7 +166,8 @@ def _draw_curves(axes: Any, series: Series) -> None:
         label = f"{side}: {line['seconds']:.0f} s from a cold start"
         axes.plot(line["steps"], line["median"], color=line["color"], label=label)
     axes.set_xlabel("steps in the environment")
-    axes.set_ylim(0, 520)
+    if all(least >= 0 for line in series.values() for least in line["least"]):
+        axes.set_ylim(0, 520)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:.0f}k")
     axes.legend(frameon=False, loc="lower right")
 
@@ -266,9 +268,10 @@ class Chart:
 
 
 CHARTS: Mapping[str, Chart] = {
-    "learning": Chart("Return over the steps in the environment, for PPO on CartPole", "learning", learning, draw_learning),
+    "learning": Chart("Return over the steps in the environment, for PPO on CartPole", BESIDE, learning, draw_learning),
+    "beside": Chart("Return over the steps in the environment, ours and the peers'", BESIDE, algorithms, draw_cases, (9.0, 5.6)),
     "algorithms": Chart(
-        "Return over the steps in the environment, for each algorithm", "learning", algorithms, draw_algorithms, (9.0, 8.0)
+        "Return over the steps in the environment, for each algorithm", "learning", algorithms, draw_cases, (9.0, 8.0)
     ),
     "decoding": Chart("Milliseconds a token over the length of the text", "decode-curve", decoding, draw_decoding),
     "memory": Chart("Memory over the number of environments, planned and measured", "memory", memory, draw_memory),

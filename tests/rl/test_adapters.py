@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import tempo_rl
 from tempo_rl.env import is_functional, make_vector
+from tempo_rl.env.adapters.stepped import Outcome, Stepped
 from tempo_rl.env.functional_env import make_single
 from tempo_rl.env.registry import ADAPTERS
 from tempo_rl.env.spaces import Continuous
@@ -196,3 +199,26 @@ def test_the_real_library(prefix: str, package: str, name: str, shape: tuple[int
         np.testing.assert_array_equal(seen, single.observations.inward(outcome.observation))
     agent = tempo_rl.A2C(f"{prefix}/{name}", num_envs=2, num_steps=4, total_timesteps=8, hidden=[4], eval_episodes=0).train()
     assert agent.result is not None and agent.result["env_steps"] == 8
+
+
+class WritesIntoItsState(Stepped):
+    """As Brax's hopper: a step writes numbers of Python into the dict of the state that it is given."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def begin(self, key: jax.Array) -> Outcome:
+        return Outcome({"reward": jnp.zeros(())}, jnp.zeros((1,)), 0.0, False)
+
+    def follow(self, inner: Any, action: jax.Array, key: jax.Array) -> Outcome:
+        inner.update(reward=2.0)
+        return Outcome(inner, jnp.ones((1,)), 2.0, False)
+
+
+def test_a_step_that_writes_into_the_state_it_is_given() -> None:
+    env = WritesIntoItsState()
+    key = jax.random.key(0)
+    state = env.initial(key)
+    following = env.transition(state, jnp.asarray(1), key)
+    assert float(state.inner["reward"]) == 0.0, "the state before stays as it was"
+    assert following.inner["reward"].dtype == jnp.float32 and float(following.inner["reward"]) == 2.0

@@ -59,7 +59,8 @@ class Stepped(ABC):
         )
 
     def transition(self, state: Outcome, action: jax.Array, rng: jax.Array, params: None = None) -> Outcome:
-        following = self.follow(state.inner, action, jax.random.key_data(rng))
+        inner = jax.tree.map(lambda leaf: leaf, state.inner)  # for libraries that write into the dicts of the state, as Brax does
+        following = self.follow(inner, action, jax.random.key_data(rng))
         return jax.tree.map(_as_before, following, state)
 
     def observation(self, state: Outcome, rng: jax.Array, params: None = None) -> object:
