@@ -36,7 +36,7 @@ CONTROL = {  # the same with the mean return that counts as solved: that of Gymn
     "Acrobot in JAX, PPO": ("recipes/acrobot.yaml", 500_000, -100.0),
 }
 QUICK_STEPS = 8192  # at most
-POINTS = 5  # of a curve in CONTROL, where one episode may end well by chance
+RECENT = 5  # points of a curve in CONTROL, where one episode may end well by chance
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def chosen(options: argparse.Namespace) -> dict[str, Case]:
     if options.beside:
         return BESIDE
     if options.control:
-        return {name: Case(*case, points=POINTS) for name, case in CONTROL.items()}
+        return {name: Case(*case, points=RECENT) for name, case in CONTROL.items()}
     return {name: Case(*case) for name, case in RECIPES.items()}
 
 
