@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 MACHINE = "two-core-cpu"
 BESIDE = "learning-beside"  # the learning of cases that peers run too
@@ -63,6 +65,8 @@ def _curves(case: Mapping[str, Any]) -> Series:
             for step, value in run["curve"]:
                 points.setdefault(step, []).append(value)
         full = {step: values for step, values in sorted(points.items()) if len(values) == len(runs)}
+        if 2 * len(full) < min(len(run["curve"]) for run in runs):
+            full = _interpolated([run["curve"] for run in runs])
         series[side] = {
             "steps": list(full),
             "median": [statistics.median(values) for values in full.values()],
@@ -72,6 +76,14 @@ def _curves(case: Mapping[str, Any]) -> Series:
             "seconds": case["seconds"][side],
         }
     return series
+
+
+def _interpolated(curves: list[list[tuple[int, float]]]) -> dict[int, list[float]]:
+    """The returns of all curves at the steps of the first one, where all have begun and none has ended."""
+    first, last = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
+    steps = [step for step, _ in curves[0] if first <= step <= last]
+    lines = [np.interp(steps, *zip(*curve, strict=True)) for curve in curves]
+    return {step: [round(float(line[k]), 2) for line in lines] for k, step in enumerate(steps)}
 
 
 def decoding(recorded: Mapping[str, Any]) -> Series:
