@@ -48,6 +48,7 @@ def recipe(name: str) -> Path:
     settings = load_recipe(path)
     steps = 2 * settings.num_envs * settings.num_steps
     changes = [f"total_timesteps={steps}", "eval_episodes=1"]
+    changes += [f"learning_starts={steps // 2}"] if getattr(settings, "learning_starts", 0) > steps else []
     app(["train", path, *changes, "--no-cache", "--no-picture", "--out", "run"], standalone_mode=False)
     return Path("run")
 
