@@ -219,6 +219,7 @@ class _Training:
         film: bool,
     ):
         self.recipe, self.directory, self.say, self.request, self.cache = recipe, run, say, request, cache
+        self.evaluated = 0  # iterations that were done at the last evaluation while training
         self.callbacks, self.devices, self.progress, self.film = callbacks, devices, progress, film
         self.compiles, self.compile_seconds = CompileCounter(), 0.0
         self.evaluation_seconds = 0.0
@@ -357,6 +358,7 @@ class _Training:
             row = self._row_of(result)
             self.evaluations.log(row)
             self.recorders.evaluation(row)
+            self.evaluated = monitor.iterations
 
     def _row_of(self, evaluation: Evaluation) -> Row:
         """The row of an evaluation of the newest parameters."""
@@ -444,7 +446,7 @@ class _Training:
         result = _result(evaluation, self._timing())
         if self.recipe.count > 1:
             result["members"] = self._members(evaluation)
-        if evaluation is not None:
+        if evaluation is not None and self.evaluated != monitor.iterations:
             self.recorders.evaluation(self._row_of(evaluation))
         if evaluation is not None and len(evaluation.returns) < self.recipe.eval_episodes * self.recipe.count:
             result["eval_episodes"] = len(evaluation.returns)

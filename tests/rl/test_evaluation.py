@@ -244,6 +244,6 @@ def test_a_process_that_is_killed_in_the_last_evaluation_leaves_a_result(tmp_pat
         seen.append(json.loads(RunDirectory(tmp_path / "run").result.read_text()))
         raise Stopped(signal.SIGTERM)
 
-    monkeypatch.setattr("tempo_rl.train.evaluate", looking)
+    monkeypatch.setattr("tempo_rl.evaluate.Evaluator.__call__", looking)
     train(make_recipe(TINY), create_run(tmp_path / "run"), say=lambda text: None)
     assert seen[0]["env_steps"] == 24 and seen[0]["interrupted"] is True

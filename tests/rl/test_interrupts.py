@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-import tempo_rl.train
 from tempo_core.compiling import Subject, compile_lowered, reporting
 from tempo_rl.errors import RLError
 from tempo_rl.evaluate import Evaluator
@@ -68,7 +67,7 @@ def test_a_signal_in_an_evaluation_saves_the_iteration_before_it(tmp_path: Path,
 def test_a_signal_in_the_last_evaluation_leaves_it_to_a_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = make_recipe({**TINY, "eval_every": 0})
     with monkeypatch.context() as patch:
-        patch.setattr(tempo_rl.train, "evaluate", interrupted)
+        patch.setattr(Evaluator, "__call__", interrupted)
         outcome = train(recipe, create_run(tmp_path / "run"), say=lambda text: None)
     assert outcome.stopped == "SIGTERM" and outcome.evaluation is None
     run, checkpoint = chosen_run(recipe, "tiny", tmp_path / "run", False, "auto", print)
@@ -146,7 +145,7 @@ def test_an_evaluation_that_fails_costs_no_result(tmp_path: Path, monkeypatch: p
     def failing(*_: Any, **__: Any) -> None:
         raise RLError("0 of 20 episodes ended")
 
-    monkeypatch.setattr(tempo_rl.train, "evaluate", failing)
+    monkeypatch.setattr(Evaluator, "__call__", failing)
     said = list[str]()
     outcome = train(make_recipe({**TINY, "eval_every": 0}), create_run(tmp_path / "run"), say=said.append)
     assert outcome.evaluation is None and outcome.stopped is None and RunDirectory(tmp_path / "run").result.exists()
