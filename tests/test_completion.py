@@ -73,14 +73,14 @@ def test_bash_is_offered_no_key_in_the_place_of_a_value() -> None:
     assert offered("tempo-rl", "train", "ppo", "seed", "=") == []
     assert offered("tempo-rl", "train", "ppo", "seed", "=", "gam") == []
     assert offered("tempo-rl", "train", "ppo", "seed", "=", "1", "gam") == ["gamma=0.98"]
-    assert offered("tempo-rl", "train", "ppo", "seed", "=", "1", "see") == []
+    assert offered("tempo-rl", "train", "ppo", "seed", "=", "1", "see") == ["seeds=1"]
 
 
 def test_no_code_of_a_user_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "marked.py").write_text("raise SystemExit('imported')\n")
     Path("own.yaml").write_text("algorithm: marked:learn\npolicy: marked:Policy\nenv: {id: 'marked:Env'}\nseed: 3\n")
-    assert offered("tempo-rl", "train", "own.yaml", "see") == ["seed=3"]
+    assert offered("tempo-rl", "train", "own.yaml", "see") == ["seed=3", "seeds=1"]
     assert "marked" not in sys.modules
 
 

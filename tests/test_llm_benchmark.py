@@ -92,7 +92,7 @@ def test_options_choose_rows_of_the_table_and_systems() -> None:
         *names
     }
     assert "decode rows=1 t=2000 int8" not in names and "decode rows=1 t=1000 int8" in names
-    chosen = argparse.Namespace(rows=(1,), positions=(100,), prompts=None, windows=(0,), dtype="int8", quick=False)
+    chosen = argparse.Namespace(model="", rows=(1,), positions=(100,), prompts=None, windows=(0,), dtype="int8", quick=False)
     assert {(case.rows, case.dtype, case.window) for case in chosen_sizes(chosen).cases()} == {(1, "int8", 0)}
     assert chosen_systems("jax,mlx") == ["tempo", "jax-padded", "jax-tiled", "mlx"]
     with pytest.raises(SystemExit, match="the peers are jax, jax-padded"):

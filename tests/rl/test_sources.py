@@ -245,7 +245,7 @@ def test_the_installed_command_finds_it(name: str, corridors: Any, tmp_path: Pat
     command = [sys.executable, "-P", "-c", code, "train", "recipe.yaml", "--out", "run", "--no-picture", "--json"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["env_steps"] == 32
+    assert json.loads(done.stdout.splitlines()[-1])["env_steps"] == 32
     assert f"env.id: corridors:{name}" in done.stderr or f"corridors:{name}" in done.stderr
 
 
