@@ -1,16 +1,18 @@
 """Learning curves: the return over the steps in the environment, and the seconds that it took, each run a process from a cold start.
 
 Ours is what `tempo-rl train RECIPE --no-cache` runs. The cases are those of CartPole, or, with --control, those of Gymnasium's other
-classic control. With --beside, they are those that a peer runs too, with equal hyperparameters: Stable-Baselines3 on Gymnasium's
+classic control; with --budget, those of continuous control in a stated number of steps; with --members, runs with many seeds and values
+in one program. With --beside, they are those that a peer runs too, with equal hyperparameters: Stable-Baselines3 on Gymnasium's
 environments, and PPO by hand in JAX in the configuration of PureJaxRL. Seeds run in turn, ours and the peer's, so that other load on the
 machine affects both alike.
 
-    python -m benchmarks.learning [--turns SEEDS] [--quick] [--control | --beside] [--python SB3=PATH] [--out FILE]
+    python -m benchmarks.learning [--turns SEEDS] [--quick] [--control | --budget | --members | --beside] [--python SB3=PATH] [--out FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +20,7 @@ from typing import Any
 
 from benchmarks.common import Results, arguments, say
 from benchmarks.rl.sides import Sides, add_python, values_of
-from benchmarks.rl.trace import Trace, thinned
+from benchmarks.rl.trace import Curve, Trace, thinned
 
 SOLVED = 475.0  # the mean return at which Gymnasium calls CartPole-v1 solved
 RECIPES = {  # by case: the recipe, and its steps in the environment
@@ -35,7 +37,17 @@ CONTROL = {  # the same with the mean return that counts as solved: that of Gymn
     "Mountain car in JAX, SAC": ("recipes/sac_mountain_car.yaml", 50_000, 90.0),
     "Acrobot in JAX, PPO": ("recipes/acrobot.yaml", 500_000, -100.0),
 }
+BUDGET = {  # the return is one that a policy on the way reaches, not that of the best
+    "HalfCheetah, SAC": ("recipes/half_cheetah.yaml", 100_096, 3000.0),
+    "Hopper in Brax, PPO": ("recipes/brax_hopper.yaml", 4_194_304, 1000.0),
+    "Ant in Brax, PPO": ("recipes/brax_ant.yaml", 2_097_152, 1000.0),
+}
+MEMBERS = {
+    "CartPole in JAX, PPO, 16 seeds": ("recipes/ppo_seeds.yaml", 400_000),
+    "CartPole in JAX, PPO, four learning rates": ("recipes/ppo_sweep.yaml", 400_000),
+}
 QUICK_STEPS = 8192  # at most
+MEMBER_POINTS = 50  # of the curve of one of many members
 RECENT = 5  # points of a curve in CONTROL, where one episode may end well by chance
 
 
@@ -84,8 +96,10 @@ def chosen(options: argparse.Namespace) -> dict[str, Case]:
     """The cases of the options."""
     if options.beside:
         return BESIDE
-    if options.control:
-        return {name: Case(*case, points=RECENT) for name, case in CONTROL.items()}
+    if options.control or options.budget:
+        return {name: Case(*case, points=RECENT) for name, case in (CONTROL if options.control else BUDGET).items()}
+    if options.members:
+        return {name: Case(*case) for name, case in MEMBERS.items()}
     return {name: Case(*case) for name, case in RECIPES.items()}
 
 
@@ -104,6 +118,10 @@ def main() -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--control", action="store_true", help="the cases of classic control besides CartPole")
+    which.add_argument(
+        "--budget", action="store_true", help="continuous control in MuJoCo and Brax, for a stated number of steps"
+    )
+    which.add_argument("--members", action="store_true", help="many seeds, and a sweep, in one run each")
     which.add_argument("--beside", action="store_true", help="the cases that peers run too")
     parser.add_argument("--add", action="store_true", help="keep the cases of the file that this run does not take")
     add_python(parser)
@@ -111,15 +129,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def learn(results: Results, sides: Sides, name: str, case: Case) -> None:
     """Run a case with each seed and side."""
-    runs: dict[str, list[dict[str, Any]]] = {side: [] for side in sides.available(case.sides)}
+    runs: dict[str, list[dict[str, Any]]] = {}
     steps = min(QUICK_STEPS, case.steps) if results.options.quick else case.steps
+    sides_here = sides.available(case.sides)
     for seed in range(results.options.turns):
-        for side, each in runs.items():
+        for side in sides_here:
             settings = [*case.settings, *case.sides[side], f"seed={seed}", f"total_timesteps={steps}", "eval_episodes=0"]
             trace, seconds = sides.run(side, values_of(case.recipe, settings))
-            each.append({"seed": seed, **of_run(trace, seconds, case)})
-            ended, solved = each[-1]["curve"][-1][1], each[-1]["steps_to_solved"]
+            whole = {"seed": seed, **of_run(trace, seconds, case)}
+            ended, solved = whole["curve"][-1][1], whole["steps_to_solved"]
             say(f"{name}, seed {seed}: {side} {seconds:.1f} s, last return {ended:.1f}, solved at {solved} steps")
+            for member in trace.members:
+                of_member = {**whole, **of_curve(member["curve"], case), "seed": member["seed"]}
+                runs.setdefault(member["label"] or side, []).append(of_member)
+            if not trace.members:
+                runs.setdefault(side, []).append(whole)
         seconds_of = {side: statistics.median(run["seconds"] for run in each) for side, each in runs.items()}
         figures = {"recipe": case.recipe, "settings": list(case.settings), "steps": steps, "enough": case.enough}
         results.replace(name, **figures, seconds=seconds_of, runs=runs)
@@ -137,6 +161,13 @@ def of_run(trace: Trace, seconds: float, case: Case) -> dict[str, Any]:
         "seconds_to_solved": seconds_to_solved,
         "curve": thinned(trace.curve),
     }
+
+
+def of_curve(curve: Curve, case: Case) -> dict[str, Any]:
+    """The same of one member of a run, whose clock counts for all of them."""
+    trace = Trace(0.0, 0.0, [steps for steps, _ in curve], [value for _, value in curve], [math.nan] * len(curve))
+    steps_to_solved, _ = trace.solved(case.enough, case.points) or (None, None)
+    return {"steps_to_solved": steps_to_solved, "seconds_to_solved": None, "curve": thinned(curve, MEMBER_POINTS)}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning import CONTROL, RECENT, RECIPES, SOLVED
+from benchmarks.learning import BUDGET, CONTROL, MEMBERS, RECENT, RECIPES, SOLVED
 from docs.figures import claims
 from docs.figures.charts import BESIDE, CHARTS, MACHINE, record
 
@@ -182,6 +182,8 @@ def source(benchmark: str) -> str:
     return f"[{file}](../benchmarks/results/{file}): {where}."
 
 
+REACHED = {"control": CONTROL, "budget": BUDGET}
+
 # -- learning -----------------------------------------------------------------------------------------------------------
 
 
@@ -198,17 +200,38 @@ def algorithms() -> str:
     return _curves("learning", RECIPES, "python -m benchmarks.learning")
 
 
-def control() -> str:
-    """The same for classic control besides CartPole."""
-    cases = {name: (recipe, steps) for name, (recipe, steps, _) in CONTROL.items()}
-    return _curves("learning-control", cases, "python -m benchmarks.learning --control")
+def control(which: str = "control") -> str:
+    """The same for classic control besides CartPole, or for continuous control (`budget`)."""
+    cases = {name: (recipe, steps) for name, (recipe, steps, _) in REACHED[which].items()}
+    return _curves(f"learning-{which}", cases, f"python -m benchmarks.learning --{which}")
 
 
-def enough() -> str:
+def enough(which: str = "control") -> str:
     """The returns that count as solved in the table of `control`."""
-    returns = dict.fromkeys((name.split(" in JAX")[0].lower(), least) for name, (_, _, least) in CONTROL.items())
-    listed = ", ".join(f"{least:g} ({name})" for name, least in returns)
+    names = {name: name.split(" in JAX")[0].split(" in Brax")[0].split(",")[0] for name in REACHED[which]}
+    returns = dict.fromkeys((names[name].lower(), least) for name, (_, _, least) in REACHED[which].items())
+    listed = ", ".join(f"{least:,g} ({name})" for name, least in returns)
     return f"Solved is a mean return of {listed} over the last {RECENT} iterations in which episodes ended."
+
+
+def members() -> str:
+    """Runs with many members: by the values of a sweep, the members, and the median, least and greatest of their last returns."""
+    recorded = record("learning-members")
+    if recorded is None:
+        return "No run is recorded yet: `python -m benchmarks.learning --members`."
+    lines = ["| run | recipe | seconds of all, from a cold start | members | mean return at the end (least to greatest) |"]
+    lines.append("| --- | --- | --- | --- | --- |")
+    for name, (recipe, _) in MEMBERS.items():
+        case = next(case for case in recorded["cases"] if case["case"] == name)
+        seconds = {f"{seconds:.0f}" for seconds in case["seconds"].values()}
+        cells = []
+        for side, runs in case["runs"].items():
+            last = [run["curve"][-1][1] for run in runs]
+            who = f"{len(runs)}" if side == "tempo" else f"{len(runs)} with {side}"
+            cells.append((who, f"{statistics.fmean(last):.0f} ({min(last):.0f} to {max(last):.0f})"))
+        who, returns = ("<br>".join(column) for column in zip(*cells, strict=True))
+        lines.append(f"| {name} | [{Path(recipe).name}](../{recipe}) | {', '.join(sorted(seconds))} | {who} | {returns} |")
+    return "\n".join([*lines, "", source("learning-members")])
 
 
 def _curves(benchmark: str, cases: Mapping[str, tuple[str, int]], command: str) -> str:
@@ -298,7 +321,7 @@ def kills() -> str:
 
 def recipes() -> str:
     """The other recipes, each with its first line."""
-    shown = {case[0] for case in (*RECIPES.values(), *CONTROL.values())}
+    shown = {case[0] for cases in (RECIPES, CONTROL, BUDGET, MEMBERS) for case in cases.values()}
     lines = ["| recipe | what it trains |", "| --- | --- |"]
     for path in sorted((ROOT / "recipes").glob("*.yaml")):
         about = path.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
@@ -378,7 +401,7 @@ def results() -> str:
 
 PARTS: Mapping[str, Callable[..., str]] = {
     "results": results, "times": times, "memories": memories, "rows": rows, "starts": starts, "classical": classical, "source": source, "picture": picture,
-    "algorithms": algorithms, "control": control, "enough": enough, "recipes": recipes, "solved": solved, "growth": growth,
+    "algorithms": algorithms, "control": control, "enough": enough, "members": members, "recipes": recipes, "solved": solved, "growth": growth,
     "beside": beside, "speeds": speeds, "kills": kills, "pictures": pictures, "caches": caches, "sides": sides,
 }  # fmt: skip
 

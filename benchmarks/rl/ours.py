@@ -5,10 +5,11 @@ It is what `tempo-rl train RECIPE --no-cache` runs: with metrics and checkpoints
 
 from __future__ import annotations
 
+import csv
 import tempfile
 from pathlib import Path
 
-from benchmarks.rl.trace import from_command
+from benchmarks.rl.trace import Curve, Member, from_command
 
 
 def main() -> None:
@@ -23,9 +24,32 @@ def main() -> None:
     def heard(iteration: Iteration) -> None:
         trace.add(iteration.env_steps, iteration.metrics.get("episodic_return"))
 
+    recipe = make_recipe(dict(values))
     with tempfile.TemporaryDirectory() as folder:
-        train(make_recipe(dict(values)), RunDirectory(Path(folder) / "run"), say=lambda text: None, callbacks=[heard])
+        run = RunDirectory(Path(folder) / "run")
+        train(recipe, run, say=lambda text: None, callbacks=[heard])
+        if recipe.count > 1:
+            trace.members = members_of(run.path)
     trace.print()
+
+
+def members_of(run: Path) -> list[Member]:
+    """The members of a run with many."""
+    from tempo_rl.groups import groups_of
+
+    groups = groups_of([run])
+    return [
+        {"label": group.label if len(groups) > 1 else "", "seed": int(str(seed)), "curve": curve_of(path)}
+        for group in groups
+        for path, seed in zip(group.runs, group.seeds, strict=True)
+    ]
+
+
+def curve_of(metrics: Path) -> Curve:
+    """The steps and returns in a file of metrics, where episodes ended."""
+    with open(metrics, newline="", encoding="utf-8") as file:
+        rows = [(int(row["env_steps"]), row["episodic_return"]) for row in csv.DictReader(file)]
+    return [(steps, float(value)) for steps, value in rows if value not in ("", "nan")]
 
 
 if __name__ == "__main__":

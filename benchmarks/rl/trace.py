@@ -14,9 +14,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from statistics import fmean
-from typing import Any
+from typing import Any, TypedDict
 
 Recipe = Mapping[str, Any]  # the values of a recipe of ours
+Curve = list[tuple[int, float]]  # steps and returns, where episodes ended
+
+
+class Member(TypedDict):
+    """One of many members of a run: what tells its recipe from others', its seed, and its curve."""
+
+    label: str
+    seed: int
+    curve: Curve
 
 
 @dataclass
@@ -32,6 +41,7 @@ class Trace:
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
+    members: list[Member] = field(default_factory=list)  # of a run with many
 
     def ready(self, *packages: str) -> None:
         """All is imported. The versions of `packages` are kept."""
@@ -56,7 +66,7 @@ class Trace:
     # -- figures ------------------------------------------------------------------------------------------------------
 
     @property
-    def curve(self) -> list[tuple[int, float]]:
+    def curve(self) -> Curve:
         """Steps and returns, where episodes ended."""
         return [(step, value) for step, value in zip(self.steps, self.returns, strict=True) if value is not None]
 
@@ -100,7 +110,7 @@ def from_command(description: str | None) -> tuple[Recipe, Trace]:
     return options.recipe, Trace(time.time() if options.began is None else options.began)
 
 
-def thinned(curve: list[tuple[int, float]], most: int = 200) -> list[tuple[int, float]]:
+def thinned(curve: Curve, most: int = 200) -> Curve:
     """A curve of at most so many points: means of neighbours, at the steps of the last of them."""
     each = -(-len(curve) // most) or 1
     groups = [curve[first : first + each] for first in range(0, len(curve), each)]

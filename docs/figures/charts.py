@@ -28,7 +28,7 @@ COLORS = {
     "REINFORCE": "#c8453f",
     "5-step returns": "#3b6fb6",
 }
-OTHERS = ("#3d8f4e", "#8c6d31", "#3b6fb6")  # sides without a color of their own
+OTHERS = ("#3d8f4e", "#8c6d31", "#3b6fb6", "#c8453f")  # sides without a color of their own
 RATIO = "time of Tempo / time of JAX by hand"
 
 Series = dict[str, Any]
@@ -179,7 +179,7 @@ def _draw_curves(axes: Any, series: Series) -> None:
         axes.plot(line["steps"], line["median"], color=line["color"], label=label)
     axes.set_xlabel("steps in the environment")
     if all(least >= 0 for line in series.values() for least in line["least"]):
-        axes.set_ylim(0, 520)
+        axes.set_ylim(0, 1.04 * max(greatest for line in series.values() for greatest in line["greatest"]))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:.0f}k")
     axes.legend(frameon=False, loc="lower right")
 
@@ -284,6 +284,16 @@ CHARTS: Mapping[str, Chart] = {
     "beside": Chart("Return over the steps in the environment, ours and the peers'", BESIDE, algorithms, draw_cases, (9.0, 5.6)),
     "algorithms": Chart(
         "Return over the steps in the environment, for each algorithm", "learning", algorithms, draw_cases, (9.0, 8.0)
+    ),
+    "budget": Chart(
+        "Return over the steps in the environment, for continuous control", "learning-budget", algorithms, draw_cases, (9.0, 5.2)
+    ),
+    "members": Chart(
+        "Return over the steps in the environment, for many seeds and a sweep in one run",
+        "learning-members",
+        algorithms,
+        draw_cases,
+        (9.0, 2.8),
     ),
     "decoding": Chart("Milliseconds a token over the length of the text", "decode-curve", decoding, draw_decoding),
     "memory": Chart("Memory over the number of environments, planned and measured", "memory", memory, draw_memory),
