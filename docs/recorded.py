@@ -209,7 +209,7 @@ def control(which: str = "control") -> str:
 def enough(which: str = "control") -> str:
     """The returns that count as solved in the table of `control`."""
     names = {name: name.split(" in JAX")[0].split(" in Brax")[0].split(",")[0] for name in REACHED[which]}
-    returns = dict.fromkeys((names[name].lower(), least) for name, (_, _, least) in REACHED[which].items())
+    returns = dict.fromkeys((names[name], least) for name, (_, _, least) in REACHED[which].items())
     listed = ", ".join(f"{least:,g} ({name})" for name, least in returns)
     return f"Solved is a mean return of {listed} over the last {RECENT} iterations in which episodes ended."
 

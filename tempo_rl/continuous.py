@@ -76,15 +76,6 @@ class DeterministicPolicy(SquashedPolicy):
         """The action (..., A) for `observation` (..., *observations.shape)."""
         return self.policy_of(self.features(observation)).mean
 
-    def using(self, parameters: Mapping[str, tp.Tensor]) -> Self:
-        """The policy with other tensors as its parameters, by name."""
-        return replace(
-            self,
-            policy_network=self.policy_network.using(parameters),
-            encoder=None if self.encoder is None else self.encoder.using(parameters),
-            trunk=None if self.trunk is None else self.trunk.using(parameters),
-        )
-
 
 @dataclass(frozen=True)
 class TwinCritics:

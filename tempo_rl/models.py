@@ -273,6 +273,15 @@ class ActorCritic:
             memory=None if self.memory is None else self.memory[index],
         )
 
+    def using(self, parameters: Mapping[str, tp.Tensor]) -> Self:
+        """The model with other tensors as its parameters, by name: a target network. Its value and its memory stay."""
+        return replace(
+            self,
+            policy_network=self.policy_network.using(parameters),
+            encoder=None if self.encoder is None else self.encoder.using(parameters),
+            trunk=None if self.trunk is None else self.trunk.using(parameters),
+        )
+
     def policy(self, observation: tp.Tensor) -> Distribution:
         """The distribution of actions for `observation` (..., *observations.shape), without a memory."""
         return self.policy_of(self.features(observation))
@@ -382,15 +391,6 @@ class ActionValues(ActorCritic):
 
     def policy(self, observation: tp.Tensor) -> EpsilonGreedy:
         return EpsilonGreedy(self.values(observation), self.epsilon)
-
-    def using(self, parameters: Mapping[str, tp.Tensor]) -> Self:
-        """The model with other tensors as its parameters, by name: a target network."""
-        return replace(
-            self,
-            policy_network=self.policy_network.using(parameters),
-            encoder=None if self.encoder is None else self.encoder.using(parameters),
-            trunk=None if self.trunk is None else self.trunk.using(parameters),
-        )
 
 
 def _outputs(actions: Actions) -> int:

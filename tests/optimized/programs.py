@@ -195,6 +195,7 @@ LEDGER = (
     "attention, a chosen length", "weather on a ring",
 )  # fmt: skip
 RL, LLM = ("tempo_rl.cli", "tempo_rl.train"), ("tempo_llm.cli", "tempo_llm.training.run")
+EXTRAS = {"brax/": "brax", "HalfCheetah": "mujoco"}  # what the environment of a recipe needs
 CORE = ("benchmarks.classics.table", "benchmarks.ledger.programs", "tests.test_project")
 
 
@@ -202,7 +203,7 @@ def table() -> dict[str, Program]:
     each: dict[str, Program] = {}
     for name, text in RECIPES.items():
         if "algorithm:" in text:
-            package = "brax" if "id: brax/" in text else None
+            package = next((needed for env, needed in EXTRAS.items() if f"id: {env}" in text), None)
             each[f"recipe {name}"] = Program(partial(recipe, name), of_metrics, RL, package)
     each["recipe tiny_llama"] = Program(partial(llm_train, "tiny_llama"), of_metrics, LLM)
     each["recipe tiny_llama_chat"] = Program(partial(llm_train, "tiny_llama_chat", "start=tiny-llama"), of_metrics, LLM)

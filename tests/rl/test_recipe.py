@@ -16,23 +16,7 @@ from tempo_rl.recipe import PPORecipe, ReinforceRecipe, dump_recipe, load_recipe
 PPO = {"algorithm": "ppo"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ppo",
-        "ppo_functional",
-        "ppo_micro",
-        "reinforce",
-        "dqn",
-        "ppo_gru",
-        "ppo_pixels",
-        "actor_critic",
-        "brax_inverted_pendulum",
-        "sac",
-        "sac_mountain_car",
-        "td3",
-    ],
-)
+@pytest.mark.parametrize("name", sorted(shipped_recipes()))
 def test_shipped_recipes_are_valid_and_survive_being_dumped(name: str) -> None:
     recipe = load_recipe(str(shipped_recipes()[name]))
     assert make_recipe(yaml.safe_load(dump_recipe(recipe))) == recipe
