@@ -17,7 +17,7 @@ from benchmarks.common import Results
 from benchmarks.rl.trace import Trace
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST = 1800  # seconds of a process
+LONGEST = 7200  # seconds of a process
 
 
 @dataclass(frozen=True)
