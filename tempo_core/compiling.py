@@ -2,13 +2,15 @@
 
 XLA compiles a program in one call that nothing can stop, in milliseconds or in minutes. Python serves a signal only between two calls of
 the main thread. So the main thread does not make this call itself: it waits for it in short turns, and an exception in a signal's handler,
-such as KeyboardInterrupt, leaves the wait at once. XLA then goes on in its thread until it is done or the process ends (`leave`).
+such as KeyboardInterrupt, leaves the wait at once. XLA then goes on in its thread until it is done or the process ends (`leave`). What a
+large compilation has freed goes back to the system.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextvars
+import ctypes
 import os
 import signal
 import sys
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 LONG = 2.0  # seconds after which a compilation is reported
+LARGE = 1.0  # seconds of a compilation after which its memory is given back
 TURN = 0.1  # seconds between two looks of the main thread
 T = TypeVar("T")
 STACK = 16 * 2**20  # bytes; a thread has less than the main thread by default where the main thread's stack has no limit
@@ -82,7 +85,17 @@ def compile_lowered(lowered: Any, subject: Callable[[], Subject]) -> Any:
 
     `subject` is called if the compilation takes long. Raises what the compilation raises, and what handlers of signals do.
     """
-    return interruptible(lowered.compile, subject)
+    began = time.monotonic()
+    compiled = interruptible(lowered.compile, subject)
+    if time.monotonic() - began >= LARGE:
+        give_back()
+    return compiled
+
+
+def give_back() -> None:
+    """Let the C library return to the system what XLA's compiler has freed: of a large program 100 MB and more, which glibc would keep."""
+    with suppress(AttributeError, OSError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def interruptible(call: Callable[[], T], subject: Callable[[], Subject] | None = None) -> T:

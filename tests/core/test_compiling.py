@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import ctypes
 import gc
 import os
 import signal
@@ -159,6 +160,41 @@ def test_the_subject_names_the_users_tensors(monkeypatch: pytest.MonkeyPatch) ->
     named = " ".join(subject.tensors for subject in subjects)
     assert "loss" in named and "h" in named and "output" not in named
     assert all(subject.operations > 0 for subject in subjects)
+
+
+FREED = """
+import ctypes, sys
+from tempo_core.compiling import give_back
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+resident = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096
+
+blocks = [libc.malloc(4096) for _ in range(20000)]
+for block in blocks:
+    ctypes.memset(block, 1, 4096)
+last = blocks.pop()  # it keeps the heap from shrinking by itself
+for block in blocks:
+    libc.free(block)
+before = resident()
+give_back()
+print(before - resident() > 60e6)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library is not glibc")
+def test_what_is_freed_goes_back_to_the_system() -> None:
+    assert subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+def test_a_large_compilation_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[bool] = []
+    monkeypatch.setattr(compiling, "give_back", lambda: times.append(True))
+    compiled(lambda: None)
+    assert times == []
+    monkeypatch.setattr(compiling, "LARGE", 0.0)
+    compiled(lambda: None)
+    assert times == [True]
 
 
 def test_the_words_of_a_subject() -> None:
