@@ -257,11 +257,12 @@ def test_updates_are_those_of_plain_jax(extra: dict[str, Any]) -> None:
         d = recorder.rollout(recipe, iteration)
         assert d["terminated"].any() and d["truncated"].any()
         loss = LOSSES[recipe.algorithm](recipe, w, d)
-        losses = []
+        losses, at = [], jax.jit(jax.value_and_grad(loss))
         for _ in range(getattr(recipe, "update_epochs", 1)):
             lr = recipe.learning_rate * (1 - iteration / 2 if recipe.anneal_lr else 1)
-            losses.append(float(loss(w)))
-            w = adam.step(w, jax.grad(loss)(w), lr, recipe.max_grad_norm or np.inf)
+            number, gradient = at(w)
+            losses.append(float(number))
+            w = adam.step(w, gradient, lr, recipe.max_grad_norm or np.inf)
         np.testing.assert_allclose(recorder.rows[iteration]["loss"], np.mean(losses), rtol=1e-4, atol=1e-5)
         for name, expected in w.items():
             np.testing.assert_allclose(recorder.parameters[iteration][name], expected, rtol=1e-3, atol=2e-5, err_msg=name)
@@ -323,10 +324,11 @@ def test_a_memory_learns_through_whole_sequences() -> None:
             error = (linear(w, "value", h)[..., 0] - returns) ** 2
             return -surrogate - recipe.ent_coef * entropy.mean() + recipe.vf_coef * 0.5 * error.mean()
 
-        losses = []
+        losses, at = [], jax.jit(jax.value_and_grad(loss))
         for _ in range(2):
-            losses.append(float(loss(w)))
-            w = adam.step(w, jax.grad(loss)(w), recipe.learning_rate * (1 - iteration / 2), 0.3)
+            number, gradient = at(w)
+            losses.append(float(number))
+            w = adam.step(w, gradient, recipe.learning_rate * (1 - iteration / 2), 0.3)
         np.testing.assert_allclose(recorder.rows[iteration]["loss"], np.mean(losses), rtol=1e-4, atol=1e-5)
         for name, expected in w.items():
             np.testing.assert_allclose(recorder.parameters[iteration][name], expected, rtol=1e-3, atol=2e-5, err_msg=name)
