@@ -130,7 +130,9 @@ def test_runs_of_many_points_have_no_conditions_on_their_number() -> None:
     for n in (1, 2, 3, prices.POINTS_OF_A_LONG_RUN, 64):
         fed = {name: array[:n] for name, array in padded.items()}
         bounds = {rows: n, columns: n}
-        last, slope = reference.evaluate(ctx, [*outputs.values()], bounds, fed) if n < 4 else ctx.run(bounds, outputs, fed).values()
+        last, slope = (
+            reference.evaluate(ctx, [*outputs.values()], bounds, fed) if n < 4 else ctx.run(bounds, outputs, fed).values()
+        )
         for result in (program.run(fed), function(padded, n)):
             assert_same(np.asarray(result["last"]), last, 1e-4, f"{n} points")
             assert_same(np.asarray(result["slope"])[:n], slope, 1e-4, f"{n} points")
