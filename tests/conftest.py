@@ -27,7 +27,7 @@ import pytest
 
 from tempo_core.errors import MissingRow
 
-gc.set_threshold(100_000, 20, 20)  # the search for cyclic garbage is a tenth of the time of importing and collecting all tests
+gc.set_threshold(100_000, 20, 20)  # what is imported and collected stays: hardly anything of it is garbage
 
 jax.config.update("jax_num_cpu_devices", 4)  # programs run on the first, unless Config(devices=...) says otherwise
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # Families that ask the same of many programs: each n-th test runs by default, and all with `pytest -m "not slow and not gpu"`.
-SHARES = ((30, 10), (12, 6), (4, 3))  # of a function with so many tests, by its parameters, each n-th runs
+SHARES = ((30, 12), (12, 8), (4, 4))  # of a function with so many tests, by its parameters, each n-th runs
 THINNED = {  # each n-th test of every function with parameters, for families whose tests take long
     "core/passes/test_meaning.py": 12,
     "core/test_prefixes.py": 6,

@@ -247,7 +247,7 @@ def test_a_text_alone_is_continued_by_the_model_in_the_box(cli: Any, in_the_box:
     flags = ["--raw", "-n", 3, "--ignore-eos"]
     named = cli("generate", "-m", in_the_box, "--prompt", "a dog", *flags)
     assert named.exit_code == 0 and named.stdout.strip(), named.output
-    for arguments in (["a dog"], ["generate", "a dog"], ["--prompt", "a dog"], ["-"]):
+    for arguments in (["a dog"], ["--prompt", "a dog"], ["-"]):
         result = cli(*arguments, *flags, stdin="a dog\n")
         assert result.stdout == named.stdout, result.output
         assert result.stderr.startswith("note: the model is model, which knows a small language; --model DIR takes another\n")

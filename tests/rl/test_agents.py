@@ -557,8 +557,8 @@ def test_n_step_returns_are_those_of_a_loop(n: int) -> None:
 
 
 def test_returns_of_one_step_and_of_the_whole_rollout_are_special_cases() -> None:
-    for case in CASES.values():
-        reward, terminated, truncated, _, target = case
+    for case in ("runs on", "terminated", "truncated last"):
+        reward, terminated, truncated, _, target = CASES[case]
         values: Any = {"reward": reward, "terminated": terminated, "truncated": truncated}
         values |= {"value": [2] * len(reward), "next_value": [2] * len(reward)}
         result = feed(values, lambda step, v, n, point: n_step_return(step, n, 0.5, 5, point) + 0.0 * v)
