@@ -27,6 +27,8 @@ import pytest
 
 from tempo_core.errors import MissingRow
 
+gc.set_threshold(100_000, 20, 20)  # what is imported and collected stays: hardly anything of it is garbage
+
 jax.config.update("jax_num_cpu_devices", 4)  # programs run on the first, unless Config(devices=...) says otherwise
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -41,9 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # Families that ask the same of many programs: each n-th test runs by default, and all with `pytest -m "not slow and not gpu"`.
-SHARES = ((30, 10), (12, 6), (4, 3))  # of a function with so many tests, by its parameters, each n-th runs
+SHARES = ((30, 12), (12, 8), (4, 4))  # of a function with so many tests, by its parameters, each n-th runs
 THINNED = {  # each n-th test of every function with parameters, for families whose tests take long
-    "core/passes/test_meaning.py": 8,
+    "core/passes/test_meaning.py": 12,
     "core/test_prefixes.py": 6,
     "core/test_window_gradients.py": 6,
     "core/test_explain.py": 6,
@@ -106,7 +108,6 @@ def pytest_collection_finish() -> None:
     """Leave the objects of pytest and of all modules out of the search for cyclic garbage: a fifth of the tests' time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 20, 20)
 
 
 @pytest.hookimpl(wrapper=True)

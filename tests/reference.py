@@ -275,8 +275,10 @@ class _Oracle:
             return (self.fed(node.op.name, node.outputs[0]),)
         if isinstance(node.op, Udf) and isinstance(node.op.fn, Fed):
             return (self.fed(node.op.fn.name, node.outputs[0], tuple(map(self.bound, node.domain.steps)))[at],)
-        symbols = node.symbols.union(*(size.symbols for type in node.outputs for size in type.shape))
-        return self.applied(node.op, operands, self.with_ends(self.env(node.domain, at), symbols), node.outputs)
+        env = self.env(node.domain, at)
+        if self.outer:
+            env = self.with_ends(env, node.symbols.union(*(size.symbols for type in node.outputs for size in type.shape)))
+        return self.applied(node.op, operands, env, node.outputs)
 
     def applied(self, op: Op, operands: list[Array], env: StepValues, types: Sequence[TensorType]) -> tuple[Array, ...]:
         if not self.wide:
@@ -377,6 +379,8 @@ class _Oracle:
 
     def with_ends(self, env: StepValues, symbols: Iterable[Symbol]) -> StepValues:
         """The values of steps and bounds, of which those among `symbols` that are inner ends are known at the point."""
+        if not self.outer:
+            return env
         used = {bound: steps for bound, steps in self.outer.items() if bound in symbols and set(steps) <= env.keys()}
         return {**env, **{bound: self.end(bound, tuple((step, env[step]) for step in steps)) for bound, steps in used.items()}}
 

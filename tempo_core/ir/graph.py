@@ -37,7 +37,7 @@ class Edge:
     def steps(self) -> frozenset[Symbol]:
         return index_steps(self.index) | self.condition.steps
 
-    @property
+    @lazy
     def symbols(self) -> frozenset[Symbol]:
         """The steps and bounds that stand in the index and in the condition."""
         return self.condition.symbols.union(*(index.symbols for index in self.index))
@@ -94,7 +94,7 @@ class Node:
         kind = kind if isinstance(kind, str) else type(self.op).__name__
         return f"{self.name} ({kind})" if self.name else f"%{self.id} ({kind})"
 
-    @property
+    @lazy
     def symbols(self) -> frozenset[Symbol]:
         """The steps and bounds that stand in the op and in the reads: its values depend on them, apart from those that they read."""
         return self.op.symbols.union(*(edge.symbols for edge in self.inputs))

@@ -439,6 +439,8 @@ class Expr:
         maximum: Callable[[N, N], N] = max,  # type: ignore[assignment]
     ) -> N:
         """The number at `values`. They may be traced arrays, with array `minimum` and `maximum`."""
+        if self.is_constant:
+            return int(self.constant)  # type: ignore[return-value]
         atom = self.single_atom
         if isinstance(atom, Symbol):
             return values[atom]

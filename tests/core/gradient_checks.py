@@ -23,15 +23,16 @@ def assert_gradients(
     The check is in each element of a small tensor, and along three random directions of a large one.
     """
     gradients = tp.grad(loss, wrt=leaves)
+    structure: reference.Structure = {}
     doubles = {name: array.astype("float64") for name, array in inputs.items()}
 
     def total(moved: dict[str, np.ndarray]) -> float:
-        (value,) = reference.evaluate(ctx, [loss], bounds, moved, dtype="float64")
+        (value,) = reference.evaluate(ctx, [loss], bounds, moved, dtype="float64", structure=structure)
         return float(np.sum(value))
 
     for leaf, gradient in zip(leaves, gradients, strict=True):
         assert gradient.domain.steps == leaf.domain.steps
-        (result,) = reference.evaluate(ctx, [gradient], bounds, doubles, dtype="float64")
+        (result,) = reference.evaluate(ctx, [gradient], bounds, doubles, dtype="float64", structure=structure)
         array = doubles[leaf.name]
         few = array.size <= 4 or not leaf.domain.steps
         directions = np.eye(array.size) if few else np.random.default_rng(5).normal(size=(3, array.size))

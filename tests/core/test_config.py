@@ -6,7 +6,6 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.config import size_in_bytes
-from tests.core.programs import reinforce
 
 
 @pytest.mark.parametrize(
@@ -32,13 +31,16 @@ def test_sizes(size, count):
 
 
 def test_a_plan_that_does_not_fit_is_refused_with_its_largest_stores():
-    ctx, bounds, outputs = reinforce(None)
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        obs = tp.input("obs", (4,), domain=(t,))
+        bounds, outputs = {T: 100}, [tp.tanh(obs)[0:T].sum(0)]
     peak = ctx.compile(bounds, outputs).plan().peak_device_bytes
     with pytest.raises(
         tp.errors.OutOfMemoryPlanError,
-        match=r"obs \(\w+\): float32\[(?:B, )?4\]( x \d+ slots)? = [\d,]+ bytes\n      at tests/core/programs.py",
+        match=r"obs \(\w+\): float32\[(?:T, )?4\]( x \d+ slots)? = [\d,]+ bytes\n      at tests/core/test_config.py",
     ):
-        ctx.compile(bounds, outputs, tp.Config(memory_limit=1000))
+        ctx.compile(bounds, outputs, tp.Config(memory_limit=20))
     ctx.compile(bounds, outputs, tp.Config(memory_limit=peak))
     ctx.compile(bounds, outputs, tp.Config(memory_limit="1MiB"))
 

@@ -42,17 +42,24 @@ def fed() -> dict[str, np.ndarray]:
 RATES = np.array([0.05, 0.01, 0.1], "float32")
 
 
+@pytest.fixture(scope="module")
+def alone() -> tuple[Learned, tp.Program[Any]]:
+    """The program once: it is compiled for all tests, and its copies for each."""
+    learned = learning()
+    return learned, learned[0].compile(learned[1], learned[2])
+
+
 @pytest.mark.parametrize("executor", ["staged", "interpreted"])
-def test_each_copy_is_the_program_alone(executor: str) -> None:
-    ctx, bounds, outputs, seen = learning()
-    alone = ctx.compile(bounds, outputs)
+def test_each_copy_is_the_program_alone(executor: str, alone: tuple[Learned, tp.Program[Any]]) -> None:
+    (ctx, bounds, outputs, seen), once = alone
+    seen.clear()
     copies = ctx.copies("s", outputs, ["rate"])
     program = copies.context.compile({copies.bound: 3, **bounds}, copies.tensors, tp.Config(executor=executor))
     results = program.run({**fed(), "rate": RATES}, seed=7)
     assert [at for at, *_ in seen] == [{"s": s, "i": i} for s in range(3) for i in range(4)]
     seen.clear()
     for copy, rate in enumerate(RATES):
-        for name, value in alone.run({**fed(), "rate": rate}, seed=7 + copy).items():
+        for name, value in once.run({**fed(), "rate": rate}, seed=7 + copy).items():
             own = results[name] if name == "target" else results[name][copy]  # what all copies share is computed once
             np.testing.assert_allclose(own, value, rtol=1e-5, atol=1e-6, err_msg=name)
     assert not np.allclose(results["loss"][0], results["loss"][1])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,17 @@ def training(T: int = 900, **options: Any) -> tp.Program[Any]:
     return ctx.compile({bound: T}, outputs[:2], tp.Config(**options))
 
 
+def without_moves(**options: Any) -> tp.Program[Any]:
+    """With fewer forms to try: no tiles, and nothing on the host."""
+    return training(disable=("tile",), swap="off", **options)
+
+
+@cache
+def shared(make: Callable[..., tp.Program[Any]], **options: Any) -> tp.Program[Any]:
+    """A program that several tests compare with."""
+    return make(**options)
+
+
 def peak(program: tp.Program[Any]) -> int:
     return program.plan().peak_device_bytes or program.plan().peak_host_bytes
 
@@ -66,25 +79,25 @@ def test_what_fits_is_left_as_it_is(compilations: list[str]) -> None:
 
 @pytest.mark.parametrize("backend", ["jax", "numpy"])
 def test_a_step_becomes_a_loop(backend: str) -> None:
-    free = attention(backend=backend)
+    free = shared(attention, backend=backend)
     limit = peak(free) // 4
-    program = attention(memory_limit=limit, backend=backend)
+    program = shared(attention, memory_limit=limit, backend=backend)
     assert program.choice is not None and program.choice.form == Form(loops=("t",))
     assert peak(program) <= limit
     assert_all_same([program.run(vectors())], [free.run(vectors())])
 
 
 def test_a_gradient_gets_checkpoints() -> None:
-    free, loop = training(), training(disable=("vectorize(t)",))
+    free, loop = training(), shared(training, disable=("vectorize(t)",))
     limit = peak(loop) * 2 // 3
-    program = training(memory_limit=limit)
+    program = without_moves(memory_limit=limit)
     assert program.choice is not None and dict(program.choice.form.checkpoints).keys() == {"t"}
     assert peak(program) <= limit
     assert_all_same(program.run(data(900)), free.run(data(900)))
 
 
 def test_of_the_forms_that_fit_the_fastest_is_taken() -> None:
-    limit = peak(training(disable=("vectorize(t)",)))
+    limit = peak(shared(training, disable=("vectorize(t)",)))
     program = training(memory_limit=limit)
     assert program.choice is not None and program.choice.form == Form(loops=("t",)), "checkpoints would run the loop again"
 
@@ -106,7 +119,7 @@ def test_two_steps() -> None:
     assert_all_same([program.run(inputs)], [free.run(inputs)])
 
 
-@pytest.mark.parametrize("make", [attention, training])
+@pytest.mark.parametrize("make", [attention, without_moves])
 def test_a_refusal_names_the_smallest_limit_that_would_do(make: Any) -> None:
     with pytest.raises(tp.errors.OutOfMemoryPlanError, match=r"the smallest of \d+ forms") as error:
         make(memory_limit="4kB")
@@ -117,16 +130,16 @@ def test_a_refusal_names_the_smallest_limit_that_would_do(make: Any) -> None:
 
 
 def test_what_was_chosen_and_why_is_explained() -> None:
-    program = attention(memory_limit=peak(attention()) // 4)
+    program = shared(attention, memory_limit=peak(shared(attention, backend="jax")) // 4, backend="jax")
     text = program.explain().split("\n\n")[0]
     lines = text.splitlines()
     assert lines[0].startswith("memory_limit: ") and lines[1].startswith("  chosen: a loop over t: ")
     assert any(re.fullmatch(r"  too large: as without a limit: [\d,]+ bytes, about .* ms", line) for line in lines), text
-    assert "memory_limit" not in attention().explain()
+    assert "memory_limit" not in shared(attention, backend="jax").explain()
 
 
 def test_the_options_of_the_user_stay() -> None:
-    program = attention(memory_limit=peak(attention()) // 4, disable=("cse",), seed=3)
+    program = attention(memory_limit=peak(shared(attention, backend="jax")) // 4, disable=("cse",), seed=3)
     assert "cse" in program.config.disable and program.config.seed == 3 and "vectorize(t)" in program.config.disable
 
 
@@ -135,11 +148,11 @@ def test_other_bounds_are_chosen_anew() -> None:
     assert program.choice is not None and program.choice.form == Form()
     larger = program.with_bounds({"T": 400})
     assert larger.choice is not None and larger.choice.form == Form(loops=("t",)) and peak(larger) <= 300_000
-    assert_all_same([larger.run(vectors())], [attention().run(vectors())])
+    assert_all_same([larger.run(vectors())], [shared(attention, backend="jax").run(vectors())])
 
 
 def test_a_second_start_compiles_nothing(tmp_path: Path, compilations: list[str]) -> None:
-    limit = peak(attention()) // 4
+    limit = peak(shared(attention, backend="jax")) // 4
     attention(memory_limit=limit, cache=tmp_path)
     compilations.clear()
     attention(memory_limit=limit, cache=tmp_path).run(vectors())

@@ -58,6 +58,6 @@ def batch(number: int, count: int, executor: str) -> Callable[[], None]:
     return check_programs
 
 
-test_programs_in_numpy, test_more_programs_in_numpy = (batch(number, 5, "numpy") for number in (42, 43))
-test_interpreted_programs = batch(32, 5, "interpreted")
-test_staged_programs, test_more_staged_programs = (batch(number, 6, "staged") for number in (20, 23))
+test_programs_in_numpy, test_more_programs_in_numpy = (batch(number, 4, "numpy") for number in (42, 43))
+test_interpreted_programs = batch(32, 4, "interpreted")
+test_staged_programs, test_more_staged_programs = (batch(number, 4, "staged") for number in (24, 23))

@@ -50,7 +50,7 @@ def test_a_wrong_result_is_found_and_made_small(broken_maximum: None) -> None:
     for seed in range(200):
         program = seeded(seed)
         if "tp.maximum" in program.text() and check(program).failed:
-            small = shrink(program, lambda candidate: check(candidate).failed, tries=60)
+            small = shrink(program, lambda candidate: check(candidate).failed, tries=30)
             assert "maximum" in small.text() or "relu" in small.text()
             assert len(small.text()) < len(program.text())
             assert check(small).failed

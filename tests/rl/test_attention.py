@@ -99,26 +99,32 @@ def test_updates_are_those_of_plain_jax(window: int | None) -> None:
         for iteration in range(2):
             d = recorder.rollout(recipe, iteration)
             done = d["terminated"] | d["truncated"]
-            played, finals = attended(w, d["obs"], done, d["final_observation"], window or 7)
+
+            @jax.jit
+            def remembered(w: Arrays, d: Any = d, done: Any = done) -> tuple[Any, Any]:
+                return attended(w, d["obs"], done, d["final_observation"], window or 7)
+
+            played, finals = remembered(w)
             v, next_v = (np.asarray(linear(w, "value", h)[..., 0]) for h in (played, finals))
             advantage = numpy_gae(d, v, next_v, recipe.gamma, recipe.gae_lambda)
             old, returns = likely(w, played, d["action"])[0], advantage + v
             normal = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
             def loss(
-                w: Arrays, d: Any = d, done: Any = done, old: Any = old, normal: Any = normal, returns: Any = returns
+                w: Arrays, h: Any = remembered, d: Any = d, old: Any = old, normal: Any = normal, returns: Any = returns
             ) -> Any:
-                h, _ = attended(w, d["obs"], done, d["final_observation"], window or 7)
+                h, _ = h(w)
                 log_prob, entropy = likely(w, h, d["action"])
                 ratio = jnp.exp(log_prob - old)
                 surrogate = jnp.minimum(ratio * normal, jnp.clip(ratio, 0.8, 1.2) * normal).mean()
                 error = (linear(w, "value", h)[..., 0] - returns) ** 2
                 return -surrogate - 0.02 * entropy.mean() + recipe.vf_coef * 0.5 * error.mean()
 
-            losses = []
+            losses, at = [], jax.jit(jax.value_and_grad(loss))
             for _ in range(2):
-                losses.append(float(loss(w)))
-                w = adam.step(w, jax.grad(loss)(w), recipe.learning_rate * (1 - iteration / 2), 0.3)  # type: ignore[operator]
+                value, gradient = at(w)
+                losses.append(float(value))
+                w = adam.step(w, gradient, recipe.learning_rate * (1 - iteration / 2), 0.3)  # type: ignore[operator]
             np.testing.assert_allclose(recorder.rows[iteration]["loss"], np.mean(losses), rtol=1e-4, atol=1e-5)
             for name, expected in w.items():
                 np.testing.assert_allclose(

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 import tempo_core as tp
 import tempo_rl.cli
 import tempo_rl.progress
+from tempo_core.planner import Planner
 from tempo_rl.cli import app
 from tempo_rl.errors import RecipeError
 
@@ -130,7 +131,9 @@ def test_flags_are_keys_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_a_program_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None:
+def test_a_program_that_needs_too_much_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no other forms to try: `tests/core/test_planner.py` tries them."""
+    monkeypatch.setattr(Planner, "_singles", lambda self: ())
     result = run("train", "reinforce", "num_envs=2", "num_steps=4", "--memory-limit", "100", "--out", str(tmp_path / "run"))
     assert result.exit_code == 1 and "but memory_limit allows 100" in result.output and not (tmp_path / "run").exists()
 
@@ -208,7 +211,7 @@ def test_training_on_two_devices_is_that_on_one(recipe: str, tmp_path: Path) -> 
     ]
     for devices in ("1", "2"):
         path = str(tmp_path / devices)
-        result = run("train", recipe, *sizes, "--out", path, "--devices", devices, "--no-picture", "--no-cache", "--no-progress")
+        result = run("train", recipe, *sizes, "--out", path, "--devices", devices, "--no-picture", "--no-progress")
         assert result.exit_code == 0, result.output
     one, two = (list(csv.DictReader((tmp_path / devices / "metrics.csv").read_text().splitlines())) for devices in ("1", "2"))
     assert len(one) == len(two) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -94,6 +95,16 @@ def test_updates_are_those_of_plain_jax(extra: dict[str, Any], draws: list[np.nd
     critic_loss, policy_loss = CONTINUOUS[recipe.algorithm]
     w = dict(recorder.parameters[0])
     target, norm = w, recipe.max_grad_norm or np.inf
+
+    @jax.jit
+    @jax.value_and_grad
+    def critic(part: Arrays, w: Arrays, target: Arrays, d: Arrays) -> Any:
+        return critic_loss(recipe, {**w, **part}, target, d, next_noise)  # type: ignore[arg-type]
+
+    def policy(part: Arrays, w: Arrays, d: Arrays, which: int) -> Any:
+        return policy_loss(recipe, {**w, **part}, w, d, policy_noise)[which] + 0.0  # type: ignore[arg-type]
+
+    policies = [jax.jit(jax.grad(partial(policy, which=which))) for which in (0, 1)]
     optimizers = {name: Adam(of(w, *name), eps=1e-8) for name in (("q",), ("policy",), ("log_alpha",))}
     for iteration in range(4):
         parts = [recorder.rollout(recipe, k) for k in range(max(0, iteration - 1), iteration + 1)]
@@ -103,22 +114,15 @@ def test_updates_are_those_of_plain_jax(extra: dict[str, Any], draws: list[np.nd
         losses = []
         rates = (recipe.q_lr, recipe.policy_lr) if iteration else (0.0, 0.0)
         for update in range(recipe.gradient_steps):
-
-            def critic(part: Arrays, w: Any = w, target: Any = target, d: Any = d) -> Any:
-                return critic_loss(recipe, {**w, **part}, target, d, next_noise)  # type: ignore[arg-type]
-
-            value, gradient = jax.value_and_grad(critic)(of(w, "q"))
+            value, gradient = critic(of(w, "q"), w, target, d)
             losses.append(float(value))
             w = {**w, **optimizers[("q",)].step(of(w, "q"), gradient, rates[0], norm)}
             is_last = (update + 1) % recipe.policy_frequency == 0
             if is_last:
-                policies = [
-                    jax.grad(lambda part, k=k, w=w, d=d: policy_loss(recipe, {**w, **part}, w, d, policy_noise)[k] + 0.0)
-                    for k in (0, 1)
-                ]
-                new = optimizers[("policy",)].step(of(w, "policy"), policies[0](of(w, "policy")), rates[1], norm)
+                new = optimizers[("policy",)].step(of(w, "policy"), policies[0](of(w, "policy"), w, d), rates[1], norm)
                 if "log_alpha" in w:
-                    new |= optimizers[("log_alpha",)].step(of(w, "log_alpha"), policies[1](of(w, "log_alpha")), rates[0], np.inf)
+                    slope = policies[1](of(w, "log_alpha"), w, d)
+                    new |= optimizers[("log_alpha",)].step(of(w, "log_alpha"), slope, rates[0], np.inf)
                 w = {**w, **new}
             if is_last or recipe.algorithm == "sac":
                 target = {name: value + recipe.tau * (w[name] - value) for name, value in target.items()}
@@ -210,7 +214,7 @@ def test_choices_are_refused(kind: Callable[..., Any]) -> None:
         build_agent(kind("CartPole-v1", total_timesteps=640).recipe, Recorder())
 
 
-@pytest.mark.parametrize("kind", [SAC, TD3])
+@pytest.mark.parametrize("kind", [SAC, pytest.param(TD3, marks=pytest.mark.thinned)])
 def test_an_agent_predicts_actions_of_the_environment(kind: Callable[..., Any], tmp_path: Any) -> None:
     keys = {"num_envs": 2, "num_steps": 4, "gradient_steps": 2, "total_timesteps": 24, "batch_size": 4, "hidden": [3]}
     agent = kind("Pendulum-v1", eval_episodes=0, norm_obs=True, norm_reward=True, **keys).train()

@@ -84,7 +84,7 @@ def trained(path: Path) -> Path:
 
 def test_the_command_has_the_limit_as_a_flag(tmp_path: Path) -> None:
     run = trained(tmp_path / "run")
-    command = CliRunner().invoke(app, ["eval", str(run), "--episodes", "3", "--max-steps", "4", "--no-cache"])
+    command = CliRunner().invoke(app, ["eval", str(run), "--episodes", "3", "--max-steps", "4"])
     assert command.exit_code == 1 and "error: an episode of CartPole-v1" in command.output
     assert "has not ended after 4 steps" in command.output
 
@@ -199,7 +199,7 @@ class Interrupting:
 def test_ctrl_c_while_an_episode_is_recorded_keeps_its_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, video = trained(tmp_path / "run"), tmp_path / "episode.gif"
     Interrupting(monkeypatch, 1, lambda steps, ends: int(steps == 4))
-    command = CliRunner().invoke(app, ["eval", str(run), "--episodes", "1", "--video", str(video), "--no-cache"])
+    command = CliRunner().invoke(app, ["eval", str(run), "--episodes", "1", "--video", str(video)])
     assert command.exit_code == 130 and "Traceback" not in command.output
     with Image.open(video) as image:
         frames = range(getattr(image, "n_frames", 1))
@@ -218,7 +218,7 @@ def test_ctrl_c_in_the_last_evaluation_leaves_result_picture_and_summary(
     signals = iter([1])
     Interrupting(monkeypatch, 32, lambda steps, ends: next(signals, 0) if ends > 3 or (steps == 2 and not has_episodes) else 0)
     recipe = recipe_file(tmp_path / "tiny.yaml", eval_episodes=1000)
-    command = CliRunner().invoke(app, ["train", recipe, "--out", str(tmp_path / "run"), "--no-progress", "--no-cache"])
+    command = CliRunner().invoke(app, ["train", recipe, "--out", str(tmp_path / "run"), "--no-progress"])
     run = RunDirectory(tmp_path / "run")
     result = json.loads(run.result.read_text())
     assert command.exit_code == (0 if has_episodes else 130), command.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -25,8 +26,8 @@ def test_a_killed_run_that_goes_on_loses_nothing(small: tuple[Faults, RunDirecto
     assert faults.problems == []
 
 
-def test_places_that_cannot_be_used_are_refused(small: tuple[Faults, RunDirectory]) -> None:
-    faults, _ = small
+def test_places_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+    faults = Faults(tmp_path)
     faults.read_only()
     assert faults.problems == []
 

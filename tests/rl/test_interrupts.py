@@ -40,7 +40,9 @@ def interrupted(*_: Any, **__: Any) -> None:
     pytest.fail("it compiled to the end")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thinned)], ids=lambda number: number.name
+)
 def test_a_signal_while_xla_compiles_ends_training(number: signal.Signals, tmp_path: Path) -> None:
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(yaml.safe_dump(TINY))

@@ -158,7 +158,7 @@ def test_json_is_all_that_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(HostVectorEnvironment, "reset", printing)
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(yaml.safe_dump(RECIPE | {"eval_episodes": 0, "total_timesteps": 8}))
-    arguments = ["train", str(recipe), "--out", str(tmp_path / "run"), "--json", "--no-progress", "--no-cache"]
+    arguments = ["train", str(recipe), "--out", str(tmp_path / "run"), "--json", "--no-progress"]
     command = CliRunner().invoke(app, arguments)
     assert command.exit_code == 0, command.output
     events = [json.loads(line) for line in command.stdout.splitlines()]

@@ -20,12 +20,12 @@ LAYERS: dict[str, tuple[Layer, float]] = {  # with the factor by which the loss 
     "gru": (lambda x, t, domain: nn.GRUCell(2, 8, domain).recurrence(x, over=t), 10),
     "lstm": (lambda x, t, domain: nn.LSTMCell(2, 8, domain).recurrence(x, over=t)[0], 10),
     "ssm": (lambda x, t, domain: nn.DiagonalSSM(8, 4, domain, steps=(0.5, 2.0))(nn.Linear(2, 8, domain)(x), over=t), 3),
+    "attention": (
+        lambda x, t, domain: nn.MultiHeadAttention(8, 2, domain, rope=nn.RoPE(4))(nn.Linear(2, 8, domain)(x), over=t), 5,
+    ),
     "oscillating ssm": (
         lambda x, t, domain: nn.DiagonalSSM(8, 2, domain, oscillating=True, steps=(0.5, 1.0))(nn.Linear(2, 8, domain)(x), over=t),
         10,
-    ),
-    "attention": (
-        lambda x, t, domain: nn.MultiHeadAttention(8, 2, domain, rope=nn.RoPE(4))(nn.Linear(2, 8, domain)(x), over=t), 5,
     ),
     "window attention": (
         lambda x, t, domain: nn.MultiHeadAttention(8, 2, domain, pattern=nn.window(3), rope=nn.RoPE(4))(

@@ -138,7 +138,7 @@ def fed(b: int, t: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values_and_gradients(name: str) -> None:
     ctx, B, T, outputs = program(name)
-    for b, t in ((2, 5), (1, 1), (1, 2), (1, 33), (2, 70)):
+    for b, t in ((2, 5), (1, 1), (1, 33), (2, 70)):
         expected = reference.evaluate(ctx, outputs, {B: b, T: t}, fed(b, t))
         configs = [tp.Config(backend="numpy"), tp.Config(backend="numpy", disable=("simplify",))]
         for config in (*configs, *((tp.Config(),) if t == 70 else ())):
@@ -166,12 +166,12 @@ def test_small_sums_are_kept_at_all_points(monkeypatch: pytest.MonkeyPatch) -> N
 def test_points_outside_of_a_sum_do_not_count(name: str, number: float) -> None:
     """Their weight is zero, but 0 times infinity would be NaN."""
     ctx, B, T, outputs = program(name)
+    compiled, reads = ctx.compile({B: 1, T: 40}, outputs[:1], tp.Config(backend="numpy")), reference.Structure()
     for where, point in (("v", 3), ("k", 4), ("q", 2), ("v", 35)):
         inputs = fed(1, 40)
         inputs[where][0, point, 1] = number
-        expected = reference.evaluate(ctx, outputs[:1], {B: 1, T: 40}, inputs)
-        results = ctx.run({B: 1, T: 40}, outputs[:1], inputs, tp.Config(backend="numpy"))
-        for result, value in zip(results, expected, strict=True):
+        expected = reference.evaluate(ctx, outputs[:1], {B: 1, T: 40}, inputs, structure=reads)
+        for result, value in zip(compiled.run(inputs), expected, strict=True):
             np.testing.assert_array_equal(np.isfinite(result), np.isfinite(value), err_msg=f"{where}, {point}")
 
 
@@ -230,7 +230,7 @@ def test_values_and_gradients_with_gates(name: str, form: str) -> None:
     assert scans_of_states(lifted(ctx, outputs)) == {
         "((T + 7)//8)" if name in ("of a row", "of a column of all heads") else "((T + 31)//32)"
     }
-    for b, t in ((2, 5), (1, 1), (1, 2), (1, 33), (2, 70)):
+    for b, t in ((2, 5), (1, 1), (1, 33), (2, 70)):
         inputs = gated_inputs(name, b, t)
         expected = reference.evaluate(ctx, outputs, {B: b, T: t}, inputs)
         for config in (tp.Config(backend="numpy"), *((tp.Config(),) if t == 33 else ())):
@@ -255,13 +255,13 @@ def test_gates_over_many_points(name: str) -> None:
 def test_gates_and_what_is_not_finite(name: str, form: str, number: float) -> None:
     """What is not finite stays in the sum up to the end: zero times infinity is NaN."""
     ctx, B, T, outputs = gated(name, form)
+    compiled, reads = ctx.compile({B: 1, T: 40}, outputs, tp.Config(backend="numpy")), reference.Structure()
     for where, point in (("v", 3), ("k", 4), ("q", 2), ("v", 35), ("a", 3), ("a", 33)):
         inputs = gated_inputs(name, 1, 40)
         inputs["a"] = np.abs(inputs["a"]) + 0.1
         inputs[where].reshape(40, -1)[point, -1] = number
-        expected = reference.evaluate(ctx, outputs, {B: 1, T: 40}, inputs)
-        results = ctx.run({B: 1, T: 40}, outputs, inputs, tp.Config(backend="numpy"))
-        for result, value in zip(results[:1], expected[:1], strict=True):
+        expected = reference.evaluate(ctx, outputs[:1], {B: 1, T: 40}, inputs, structure=reads)
+        for result, value in zip(compiled.run(inputs)[:1], expected, strict=True):
             np.testing.assert_array_equal(np.isfinite(result), np.isfinite(value), err_msg=f"{where}, {point}")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import prices
+from tempo_core import planner, prices
 from tempo_core.errors import ArgumentError, ConfigError, InputError
 from tempo_core.runtime.cost.usage import ON_HOST, PART
 from tempo_core.runtime.staged.host_store import HostStore
@@ -445,7 +445,8 @@ def test_interpreted_programs_have_all_values_in_one_place() -> None:
 # -- a limit ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_limit_of_the_device_moves_values_to_the_host() -> None:
+def test_a_limit_of_the_device_moves_values_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "TILES", ())  # fewer forms to try
     whole = trained(400)
     limit = whole.plan().peak_device_bytes // 20
     program = trained(400, memory_limit=limit, swap="host")
