@@ -764,7 +764,7 @@ def train(
             typer.echo(f"{run.path} is finished; try it: tempo-llm generate --model {run.model} --prompt TEXT")
             return
         typer.echo(
-            f"{loaded.updates:,} updates of {loaded.batch_size} rows of at most {loaded.length} tokens, seed {loaded.seed}, into {run.path}"
+            f"{loaded.updates:,} updates of {loaded.batch}, seed {loaded.seed}, into {run.path}"
         )
         shown = sys.stderr.isatty() if progress is None else progress
         limit = None if time_limit is None else time_limit * 60.0
