@@ -37,7 +37,7 @@ def summary(outcome: Outcome) -> str:
         f"{outcome.updates:,} updates in {outcome.seconds:.1f} s ({outcome.tokens_per_second:,.0f} tokens/s while training); compiled "
         f"{outcome.compiles} XLA programs in {outcome.compile_seconds:.1f} s"
     )
-    for name, value in outcome.figures.items():
+    for name, value in {**outcome.figures, "held_out_loss": outcome.held_out_loss}.items():
         if name in outcome.first:
             text = f"{text}; {name.replace('held_out_', 'held-out ')} {value:.3f} (before the first update: {outcome.first[name]:.3f})"
     if outcome.held_out_loss is not None and not outcome.first:

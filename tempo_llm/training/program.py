@@ -10,7 +10,7 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core import Expr, Tensor
-from tempo_core.typing import Bounds
+from tempo_core.typing import Bounds, IntoExpr
 from tempo_llm.checkpoint import layer_weights
 from tempo_llm.config import LlamaConfig
 from tempo_llm.llama import Llama, Weights, counts, loop_names
@@ -132,7 +132,7 @@ def update(
     norm = tp.optim.global_norm([parameter.grad for parameter in parameters.values()], over=layers)
     reported = {"loss": loss, **metrics, "gradient_norm": norm, "learning_rate": rate}
     reporter.metrics, reporter.parameters = list(reported), list(updated)
-    bounds = dict(zip(over[1:], counts, strict=True))
+    bounds: dict[IntoExpr, Expr] = dict(zip(over[1:], counts, strict=True))
     tp.sink(
         reporter.report,
         *(_all_of(value, bounds) for value in reported.values()),
@@ -162,12 +162,12 @@ def _loss(
     return -(chances * counts)[everywhere].sum() / counts[everywhere].sum()
 
 
-def _all_of(value: Tensor, bounds: Mapping[Expr, Expr]) -> Tensor:
+def _all_of(value: Tensor, bounds: Mapping[IntoExpr, Expr]) -> Tensor:
     """A value at all points of the steps with these bounds: [..., as many as it has of them]."""
     return value[tuple(slice(0, bounds[step.expr]) if step.expr in bounds else step.expr for step in value.domain.steps)]
 
 
-def _at_end(weight: Tensor, bounds: Mapping[Expr, Expr]) -> Tensor:
+def _at_end(weight: Tensor, bounds: Mapping[IntoExpr, Expr]) -> Tensor:
     """A parameter after the last update of a report: [layers, ...] if it varies with the layers."""
     first, *others = weight.domain.steps
     ends = (bounds[step.expr] - 1 if step.expr in bounds else slice(0, step.bound_expr) for step in others)

@@ -27,11 +27,12 @@ from tempo_llm.training.card import card, tokenizer_settings
 from tempo_llm.training.evaluation import Measure, completions, exact_by_kind
 from tempo_llm.training.finetune import Finetuning
 from tempo_llm.training.lessons import Lesson
-from tempo_llm.training.outcome import Outcome, exit_code, summary
+from tempo_llm.training.outcome import Outcome
 from tempo_llm.training.program import Arrays, Figures, first_weights, reports_of
 from tempo_llm.training.progress import Progress
-from tempo_llm.training.recipe import FinetuneRecipe, GRPORecipe, LearningRecipe, Recipe, TrainRecipe
-from tempo_llm.training.rewards.task import Rewarded
+from tempo_llm.training.recipe import DPORecipe, FinetuneRecipe, GRPORecipe, LearningRecipe, Recipe, TrainRecipe
+from tempo_llm.training.rewards.preferring import Preferring
+from tempo_llm.training.rewards.rewarded import Rewarded
 from tempo_llm.training.rows import Rows
 from tempo_llm.training.rundir import RunFiles
 from tempo_llm.training.task import RowsTask, Task
@@ -102,6 +103,8 @@ def prepared_for(recipe: Recipe, say: Callable[[str], None]) -> Task:
     """What a recipe leads to. Raises errors of the recipe, its text, its data and its model."""
     if isinstance(recipe, GRPORecipe):
         return Rewarded(recipe, say)
+    if isinstance(recipe, DPORecipe):
+        return Preferring(recipe, say)
     return Finetuning(recipe, say) if isinstance(recipe, FinetuneRecipe) else Prepared(recipe)
 
 

@@ -15,10 +15,10 @@ from tempo_llm.config import LlamaConfig
 from tempo_llm.saving import save_model
 from tempo_llm.stacks import Stack, windowed_stacks
 from tempo_llm.training.card import Figures as CardFigures
-from tempo_llm.training.lessons import Lesson
 from tempo_llm.training.evaluation import Evaluation, Measure
+from tempo_llm.training.lessons import Lesson
 from tempo_llm.training.program import Arrays, Figures, Receiver, Traced, trace_training
-from tempo_llm.training.recipe import LearningRecipe, LoraRecipe, Recipe
+from tempo_llm.training.recipe import LearningRecipe, LoraRecipe, OptimizerRecipe
 from tempo_llm.training.rows import Rows
 from tempo_llm.training.text import order_of_rows
 
@@ -30,7 +30,7 @@ class Task(ABC):
     data. Of `measured_first` the values before the first update are told.
     """
 
-    recipe: Recipe
+    recipe: OptimizerRecipe
     config: LlamaConfig
     saved_dtype: str
     adapters: LoraRecipe | None = None

@@ -7,7 +7,7 @@ second pass over the texts. With several, each update computes the probabilities
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -153,7 +153,7 @@ def trace_writing(config: LlamaConfig, recipe: GRPORecipe, prompts: Prompts, jud
     )
 
 
-def _places(steps: list[tuple[Expr, Expr]]) -> tuple[Places, list[tuple[Expr, Expr]]]:
+def _places(steps: Sequence[tuple[Expr, Expr]]) -> tuple[Places, Sequence[tuple[Expr, Expr]]]:
     """The steps of a program from those of `STEPS` on, and those over layers behind them."""
     count = len(STEPS)
     return Places(*(each for pair in steps[:count] for each in pair)), steps[count:]

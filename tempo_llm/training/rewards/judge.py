@@ -72,7 +72,8 @@ class Judge:
             raise RunError(f"the reward {self.name} gave {shown(values)}, and not numbers", hint=HINT) from None
         if rewards.shape != (len(texts),):
             raise RunError(
-                f"the reward {self.name} gave numbers of the shape {rewards.shape} for {len(texts)} texts", hint="give one number for each text"
+                f"the reward {self.name} gave numbers of the shape {rewards.shape} for {len(texts)} texts",
+                hint="give one number for each text",
             )
         bad = np.flatnonzero(~np.isfinite(rewards))
         if len(bad):

@@ -38,9 +38,7 @@ class Prompts:
         return len(self.tokens)
 
     def __getitem__(self, rows: slice) -> Prompts:
-        return Prompts(
-            self.tokens[rows], self.start[rows], self.reference[rows], self.ends, self.asked[rows], self.answers[rows]
-        )
+        return Prompts(self.tokens[rows], self.start[rows], self.reference[rows], self.ends, self.asked[rows], self.answers[rows])
 
     @property
     def width(self) -> int:

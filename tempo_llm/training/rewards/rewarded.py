@@ -65,9 +65,7 @@ class Rewarded(GoingOn):
         return None if self.function is None else Judge(self.recipe.reward, self.function, prompts, self.tokenizer).judge
 
     def traced(self, receive: Receiver, figures: Figures | None = None) -> Traced:
-        return grpo.trace_grpo(
-            self.config, self.recipe, self.prompts, receive, figures, self.adapters, self.judge(self.prompts)
-        )
+        return grpo.trace_grpo(self.config, self.recipe, self.prompts, receive, figures, self.adapters, self.judge(self.prompts))
 
     def measure(self, options: Mapping[str, Any]) -> Measure:
         return Writing(self, options)
@@ -96,7 +94,8 @@ base_model: {self.recipe.model}
 
 Trained by `tempo-llm train` with GRPO on the prompts of `{self.recipe.data}`, from `{self.recipe.model}`, whose licence applies.
 
-- {self.how}: {figures.updates} updates. Each is of {self.recipe.prompts} prompts, with {self.recipe.group} texts each. Weights are stored as {self.saved_dtype}.
+- {self.how}: {figures.updates} updates. Each is of {self.recipe.prompts} prompts, with {self.recipe.group} texts each.
+- Weights are stored as {self.saved_dtype}.
 - The reward is `{self.recipe.reward}`.{_told(figures)}
 
 The recipe, with every key:
