@@ -228,6 +228,8 @@ class _Training:
         program = compiled(self.prepared, reports.receive, self.options, reports.figures)
         evaluation = self.prepared.measure(self.other_options)
         live, done = self._started(program)
+        if self.prepared.tells_plan:
+            self.say(_planned(program.plan()))
         if not self.resume:
             self._measure_first(evaluation)
         loggers: list[CSVLogger | WandbLogger] = [CSVLogger(self.run.metrics, done)]
@@ -351,6 +353,13 @@ class _Training:
         if done and stopped is None:
             prepared.save_weights(self.run.model, _loaded(model), prepared.card(outcome))
         return outcome
+
+
+def _planned(plan: tp.Plan) -> str:
+    """The memory of a program, for people."""
+    peaks = {"device": plan.peak_device_bytes, "host": plan.peak_host_bytes}
+    told = ", ".join(f"{peak / 1e6:,.1f} MB on the {place}" for place, peak in peaks.items() if peak)
+    return f"the plan of the run:\n{plan.memory()}\nat most: about {told}"
 
 
 def _loaded(model: Any) -> dict[str, np.ndarray]:

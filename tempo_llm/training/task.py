@@ -36,6 +36,7 @@ class Task(ABC):
     adapters: LoraRecipe | None = None
     columns: Sequence[str] = ("loss", "held_out_loss")
     measured_first: Sequence[str] = ()
+    tells_plan: bool = False  # before the start
 
     @abstractmethod
     def traced(self, receive: Receiver, figures: Figures | None = None) -> Traced:

@@ -29,6 +29,7 @@ class Preferring(GoingOn):
     recipe: DPORecipe
     columns = ("loss", "held_out_loss", "accuracy", "held_out_accuracy", "margin", "held_out_margin")
     measured_first = ("held_out_loss", "held_out_accuracy")
+    tells_plan = True
 
     def __init__(self, recipe: DPORecipe, say: Callable[[str], None] = print):
         super().__init__(recipe)

@@ -30,6 +30,7 @@ class Rewarded(GoingOn):
     recipe: GRPORecipe
     columns = ("reward", "held_out_reward", "held_out_length", "loss")
     measured_first = ("held_out_reward",)
+    tells_plan = True
 
     def __init__(self, recipe: GRPORecipe, say: Callable[[str], None] = print):
         super().__init__(recipe)
