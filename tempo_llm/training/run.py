@@ -229,7 +229,7 @@ class _Training:
         evaluation = self.prepared.measure(self.other_options)
         live, done = self._started(program)
         if self.prepared.tells_plan:
-            self.say(_planned(program.plan()))
+            self.say(_planned(program))
         if not self.resume:
             self._measure_first(evaluation)
         loggers: list[CSVLogger | WandbLogger] = [CSVLogger(self.run.metrics, done)]
@@ -355,8 +355,9 @@ class _Training:
         return outcome
 
 
-def _planned(plan: tp.Plan) -> str:
+def _planned(program: tp.Program[Any]) -> str:
     """The memory of a program, for people."""
+    plan = program.plan()
     peaks = {"device": plan.peak_device_bytes, "host": plan.peak_host_bytes}
     told = ", ".join(f"{peak / 1e6:,.1f} MB on the {place}" for place, peak in peaks.items() if peak)
     return f"the plan of the run:\n{plan.memory()}\nat most: about {told}"

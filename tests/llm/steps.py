@@ -50,9 +50,7 @@ class Updates:
         for name, gradient in gradients.items():
             first[name] = recipe.beta1 * first[name] + (1 - recipe.beta1) * gradient * clip
             second[name] = recipe.beta2 * second[name] + (1 - recipe.beta2) * jnp.square(gradient * clip)
-            mean, spread = (
-                m / (1 - beta**self.count) for m, beta in ((first[name], recipe.beta1), (second[name], recipe.beta2))
-            )
+            mean, spread = (m / (1 - beta**self.count) for m, beta in ((first[name], recipe.beta1), (second[name], recipe.beta2)))
             decay = recipe.weight_decay * self.trained[name]
             self.trained[name] = self.trained[name] - rate * (mean / (jnp.sqrt(spread) + 1e-8) + decay)
         return norm
@@ -75,7 +73,9 @@ def log_probs(values: dict[str, Any], w: dict[str, jax.Array], scale: float, row
     return jnp.take_along_axis(all_log_probs(values, w, scale, rows, heat), rows[:, 1:, None], -1)[..., 0]
 
 
-def all_log_probs(values: dict[str, Any], w: dict[str, jax.Array], scale: float, rows: np.ndarray, heat: float = 1.0) -> jax.Array:
+def all_log_probs(
+    values: dict[str, Any], w: dict[str, jax.Array], scale: float, rows: np.ndarray, heat: float = 1.0
+) -> jax.Array:
     """Those of all tokens, [rows, tokens - 1, vocabulary], at a temperature. Weights are [layers, in, out]."""
     heads, keys, layers = (values[name] for name in ("num_attention_heads", "num_key_value_heads", "num_hidden_layers"))
     batch, count = rows.shape[0], rows.shape[1] - 1

@@ -49,10 +49,12 @@ def trace_grpo(
     figures: Figures | None = None,
     adapters: LoraRecipe | None = None,
     judge: Judge | None = None,
+    has_draws: bool = False,
 ) -> Traced:
     """The program of a whole run. Its inputs are those of `Prompts.inputs`, `row` int32 [E, I, R], and the first weights.
 
     Rewards are those of `judge`, on the host; without it, 1 for a text whose tokens are those of its reference, and 0 for another.
+    With `has_draws`, the uniform numbers that tokens are drawn with are an input too: `draw` over (e, i, u, r, j).
     """
     stacks = windowed_stacks(config)
     several = recipe.epochs > 1
@@ -60,21 +62,22 @@ def trace_grpo(
     with context as steps:
         (e, E), (i, I) = steps[:2]
         k, K = steps[2] if several else (None, None)
-        places, layers = _places(steps[2 + several :])
+        places, layers = places_of(steps[2 + several :])
         over = (e, i) if k is None else (e, i, k)
         before = model_of(config, stacks, [layer for layer, _ in layers], recipe.dtype)
         model, parameters = learning_model(before, config, stacks, adapters, over)
         row = tp.input("row", (), "int32", domain=(e, i, places.row))
         prompt, start, reference = (x.index(0, row) for x in prompts.traced())
 
-        draw = tp.random.uniform(domain=(e, i, places.token, places.row, places.text))
+        drawing = (e, i, places.token, places.row, places.text)
+        draw = tp.input("draw", (), domain=drawing) if has_draws else tp.random.uniform(domain=drawing)
         at = (e, i)
         acting = model if k is None else model[e, i, 0]
 
         def reader(of: Llama, points: tuple[Expr, ...]) -> Reader:
             return Reader(of, points, places, prompt, start, config.max_position_embeddings)
 
-        written = _written(reader(acting, at), prompts, recipe, draw, reference, row, judge)
+        written = write(reader(acting, at), prompts, recipe, draw, reference, row, judge)
         everywhere = (slice(0, places.tokens), slice(0, places.rows), slice(0, places.texts))
         texts = everywhere[1:]
 
@@ -140,12 +143,12 @@ def trace_writing(config: LlamaConfig, recipe: GRPORecipe, prompts: Prompts, jud
     stacks = windowed_stacks(config)
     context = tp.Context(*STEPS, *loop_names(stacks))
     with context as steps:
-        places, layers = _places(steps)
+        places, layers = places_of(steps)
         model = model_of(config, stacks, [layer for layer, _ in layers], "float32")
         prompt, start, reference = prompts.traced((places.row,))
         reader = Reader(model, (), places, prompt, start, config.max_position_embeddings)
         row = tp.arange(len(prompts)).index(0, places.row)
-        written = _written(reader, prompts, recipe, None, reference, row, judge)
+        written = write(reader, prompts, recipe, None, reference, row, judge)
         texts = (slice(0, places.rows), slice(0, places.texts))
         outputs = [written.reward[texts].mean(), written.counts[(slice(0, places.tokens), *texts)].sum(0).mean()]
     return Traced(
@@ -153,13 +156,13 @@ def trace_writing(config: LlamaConfig, recipe: GRPORecipe, prompts: Prompts, jud
     )
 
 
-def _places(steps: Sequence[tuple[Expr, Expr]]) -> tuple[Places, Sequence[tuple[Expr, Expr]]]:
+def places_of(steps: Sequence[tuple[Expr, Expr]]) -> tuple[Places, Sequence[tuple[Expr, Expr]]]:
     """The steps of a program from those of `STEPS` on, and those over layers behind them."""
     count = len(STEPS)
     return Places(*(each for pair in steps[:count] for each in pair)), steps[count:]
 
 
-def _written(
+def write(
     reader: Reader, prompts: Prompts, recipe: GRPORecipe, draw: Tensor | None, reference: Tensor, row: Tensor, judge: Judge | None
 ) -> Written:
     """What a model writes behind prompts. `draw` is uniform in [0, 1), over (*at, u, r, j); without it, the most likely tokens are taken."""
