@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import statistics
 import subprocess
 import sys
 import time
@@ -63,15 +62,13 @@ def main() -> None:
             f"{what}_per_update": compared({side: [run[key] for run in each] for side, each in runs.items()}, 1.0, 1000)
             for what, key in (("ms", "seconds"), ("cpu_ms", "cpu_seconds"))
         }
-        grown = {side: statistics.median(run["bytes"] for run in each) for side, each in runs.items()}
+        memory = compared({side: [run["bytes"] for run in each] for side, each in runs.items()}, 1e6)
         planned = {side: each[0]["planned"] for side, each in runs.items()}
         losses = {side: each[0]["losses"] for side, each in runs.items()}
         difference = float(np.abs(np.subtract(*losses.values())).max())
         show(name, figures["ms_per_update"], "ms/update")
         say(f"  the losses of {len(losses['tempo'])} updates differ by at most {difference:.1e}")
-        results.add(
-            name, updates=updates, **figures, bytes=grown, planned=planned, difference_of_losses=difference, losses=losses
-        )
+        results.add(name, updates=updates, **figures, mb=memory, planned=planned, difference_of_losses=difference, losses=losses)
         results.save()
     results.finish()
 

@@ -6,8 +6,10 @@ import csv
 import json
 import math
 import os
+import re
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from tests.llm.steps import Updates, all_log_probs, log_probs
 
 pytest.importorskip("tokenizers")
 
+PAGE = (Path(__file__).resolve().parent.parent.parent / "docs/rewards.md").read_text(encoding="utf-8")
 WORDS = ("runs", "sleeps", "jumps", "barks", "eats", "hides", "sings", "swims")
 LINES = [{"prompt": f"the fox {word}", "reference": " and"} for word in WORDS]
 PAIRS = [{"prompt": f"the fox {word}", "chosen": " and", "rejected": f" {word} dog"} for word in WORDS]
@@ -413,6 +416,18 @@ def test_a_run_goes_on_bit_for_bit(of: Callable[..., GRPORecipe | DPORecipe], mo
         assert [row["update"] for row in csv.DictReader(file)] == ["2", "4"]
     assert tempo_llm.load(path / "model", **NUMPY).generate("the fox", 2).text is not None
     assert "held-out" in (path / "model/README.md").read_text()
+
+
+@pytest.mark.parametrize("command", re.findall(r"^tempo-llm train (.+)$", PAGE, re.MULTILINE))
+def test_the_commands_of_the_page_train(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For two updates, and with few texts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(training, "train", partial(training.train, backend="numpy"))
+    few = ["prompts=2", "group=2"] if "grpo" in command else ["batch_size=2"]
+    short = ["updates=2", "warmup=1", "report_every=2", "eval_rows=4", *few, "--cache", NUMPY["cache"], "--out", "run"]
+    result = CliRunner().invoke(app, ["train", *command.split(), *short])
+    assert result.exit_code == 0 and "2 updates in" in result.output, result.output
+    assert json.loads((tmp_path / "run/result.json").read_text())["updates"] == 2
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------
