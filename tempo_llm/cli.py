@@ -753,6 +753,7 @@ def train(
         _say_what_compiles(command)
         count = use_device(device, devices)
         from tempo_llm.training import run as training
+        from tempo_llm.training.outcome import exit_code, summary
         from tempo_llm.training.rundir import chosen_run
 
         kept = False if no_cache else True if cache is None else str(cache)
@@ -763,20 +764,18 @@ def train(
         if goes_on and run.is_finished():
             typer.echo(f"{run.path} is finished; try it: tempo-llm generate --model {run.model} --prompt TEXT")
             return
-        typer.echo(
-            f"{loaded.updates:,} updates of {loaded.batch_size} rows of at most {loaded.length} tokens, seed {loaded.seed}, into {run.path}"
-        )
+        typer.echo(f"{loaded.updates:,} updates of {loaded.batch}, seed {loaded.seed}, into {run.path}")
         shown = sys.stderr.isatty() if progress is None else progress
         limit = None if time_limit is None else time_limit * 60.0
         outcome = training.train(
             loaded, run, goes_on, shown, typer.echo, limit, cache=kept, devices=count, memory_limit=memory_limit
         )
-        typer.echo(training.summary(outcome))
+        typer.echo(summary(outcome))
         if outcome.stopped is not None:
             kept = f"saved in {run.path}" if outcome.updates else "nothing is saved, and it begins again"
             typer.echo(f"stopped by {outcome.stopped} after update {outcome.updates:,}; {kept}", err=True)
             typer.echo(f"go on with: tempo-llm train {recipe} --resume {run.path}, and the same overrides", err=True)
-            raise typer.Exit(training.exit_code(outcome))
+            raise typer.Exit(exit_code(outcome))
         typer.echo(f"try it: tempo-llm generate --model {run.model} --prompt TEXT")
 
 

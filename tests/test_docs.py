@@ -35,6 +35,7 @@ PAGES = {  # with how many sections they have at least
     "nn.md": 4,
     "rl.md": 6,
     "llm.md": 3,
+    "rewards.md": 4,
     "from/lax-scan.md": 4,
     "from/purejaxrl-and-cleanrl.md": 4,
     "from/stable-baselines3.md": 4,

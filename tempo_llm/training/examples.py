@@ -18,15 +18,28 @@ from tempo_llm.json_files import DoubledKeyError, JsonObject, parse_json
 from tempo_llm.tokenizer import Tokenizer
 from tempo_llm.training.rows import Rows
 
-FORMS = {"text": ("text",), "completion": ("prompt", "completion"), "messages": ("messages",)}  # the keys of a line
+
+@dataclass(frozen=True)
+class Forms:
+    """What a line may be: `keys` of each form, of which the first one counts whose keys are all there. `wanted` and `hint` say it in errors."""
+
+    keys: Mapping[str, tuple[str, ...]]
+    wanted: str
+    hint: str
+
+
 ROLES = ("system", "user", "assistant")
 AT_ONCE = 500  # conversations whose template is rendered by one process
-FORMS_HINT = 'write {"text": ...}, {"prompt": ..., "completion": ...} or {"messages": [{"role": ..., "content": ...}, ...]}'
+FORMS = Forms(
+    {"text": ("text",), "completion": ("prompt", "completion"), "messages": ("messages",)},
+    "neither a text, nor a prompt with its completion, nor messages",
+    'write {"text": ...}, {"prompt": ..., "completion": ...} or {"messages": [{"role": ..., "content": ...}, ...]}',
+)
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the data: an object with the keys of one of `FORMS`, whose values are texts, or `messages`."""
+    """A line of the data: an object with the keys of a form, whose values are texts, or `messages`."""
 
     where: str
     form: str
@@ -36,7 +49,7 @@ class Line:
     @property
     def key(self) -> str:
         """What decides whether it is held out: so lines with the same prompt are on the same side."""
-        return json.dumps(self.messages) if self.form == "messages" else self.texts[FORMS[self.form][0]]
+        return json.dumps(self.messages) if self.form == "messages" else next(iter(self.texts.values()))
 
 
 @dataclass
@@ -55,20 +68,20 @@ class Example:
 # -- lines ------------------------------------------------------------------------------------------------------------
 
 
-def read_lines(file: Path) -> list[Line]:
+def read_lines(file: Path, forms: Forms = FORMS) -> list[Line]:
     """The lines of a file that are not empty. Raises RecipeError, which names the first bad line."""
     try:
         check_regular(file)
         with open(file, "rb") as lines:
-            read = [_line(f"line {number} of {file}", line) for number, line in enumerate(lines, 1) if line.strip()]
+            read = [_line(f"line {number} of {file}", line, forms) for number, line in enumerate(lines, 1) if line.strip()]
     except OSError as error:
         raise RecipeError(f"data={file} cannot be read: {error.strerror or error}", hint="name a file: data=FILE.jsonl") from None
     if not read:
-        raise RecipeError(f"data={file} has no lines", hint=FORMS_HINT)
+        raise RecipeError(f"data={file} has no lines", hint=forms.hint)
     return read
 
 
-def _line(where: str, content: bytes) -> Line:
+def _line(where: str, content: bytes, forms: Forms) -> Line:
     try:
         values = parse_json(content.decode(UTF_8))
     except UnicodeDecodeError as error:
@@ -76,32 +89,32 @@ def _line(where: str, content: bytes) -> Line:
     except DoubledKeyError as error:
         raise RecipeError(f"{where}: {error}", hint="leave one of them out") from None
     except (ValueError, RecursionError) as error:
-        raise RecipeError(f"{where} is not JSON: {error}", hint=FORMS_HINT) from None
+        raise RecipeError(f"{where} is not JSON: {error}", hint=forms.hint) from None
     if not isinstance(values, dict):
-        raise RecipeError(f"{where} is {shown(values)}, and not an object", hint=FORMS_HINT)
-    _check_keys(where, values)
-    form = next((form for form, keys in FORMS.items() if set(keys) <= values.keys()), None)
+        raise RecipeError(f"{where} is {shown(values)}, and not an object", hint=forms.hint)
+    _check_keys(where, values, forms)
+    form = next((form for form, keys in forms.keys.items() if set(keys) <= values.keys()), None)
     if form is None:
-        raise RecipeError(f"{where} has neither a text, nor a prompt with its completion, nor messages", hint=FORMS_HINT)
-    others = [key for key in values if key not in (*FORMS[form], "id")]
+        raise RecipeError(f"{where} has {forms.wanted}", hint=forms.hint)
+    others = [key for key in values if key not in (*forms.keys[form], "id")]
     if others:
-        raise RecipeError(f"{where} has {others[0]} beside {' and '.join(FORMS[form])}", hint=FORMS_HINT)
+        raise RecipeError(f"{where} has {others[0]} beside {' and '.join(forms.keys[form])}", hint=forms.hint)
     if form == "messages":
         _check_messages(where, values["messages"])
         return Line(where, form, {}, values["messages"])
-    for key in FORMS[form]:
+    for key in forms.keys[form]:
         _check_text(where, key, values[key])
-    return Line(where, form, {key: values[key] for key in FORMS[form]})
+    return Line(where, form, {key: values[key] for key in forms.keys[form]})
 
 
-def _check_keys(where: str, values: JsonObject) -> None:
-    keys = [key for form in FORMS.values() for key in form]
+def _check_keys(where: str, values: JsonObject, forms: Forms) -> None:
+    keys = [key for form in forms.keys.values() for key in form]
     for key in values:
         if key not in (*keys, "id"):
             near = difflib.get_close_matches(key, keys, 1)
             raise RecipeError(
                 f"{where} has the unknown key {shown(key)}",
-                hint=f"did you mean {near[0]}?" if near else f"{FORMS_HINT}; put your own data under id",
+                hint=f"did you mean {near[0]}?" if near else f"{forms.hint}; put your own data under id",
             )
 
 
@@ -116,7 +129,7 @@ def _check_text(where: str, what: str, value: object) -> None:
 
 def _check_messages(where: str, messages: object) -> None:
     if not isinstance(messages, list) or not messages:
-        raise RecipeError(f"{where}: messages is {shown(messages)}, and not a list of messages", hint=FORMS_HINT)
+        raise RecipeError(f"{where}: messages is {shown(messages)}, and not a list of messages", hint=FORMS.hint)
     for number, message in enumerate(messages, 1):
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
             raise RecipeError(
@@ -152,14 +165,19 @@ def _example(line: Line, tokenizer: Tokenizer, ends: Sequence[int]) -> Example:
     if line.form == "text":
         example.add(tokenizer.encode(line.texts["text"], raw=True), True)
     else:
-        prompt, completion = line.texts["prompt"], line.texts["completion"]
-        before, whole = tokenizer.encode(prompt, raw=True), tokenizer.encode(prompt + completion, raw=True)
-        is_prefix = whole[: len(before)] == before
+        before, behind = encode_parts(line.texts["prompt"], line.texts["completion"], tokenizer)
         example.add(before, False)
-        example.add(whole[len(before) :] if is_prefix else tokenizer.encode_behind(completion), True)
+        example.add(behind, True)
     if ends and (not example.tokens or example.tokens[-1] not in ends):
         example.add([ends[0]], True)
     return example
+
+
+def encode_parts(prompt: str, completion: str, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """The tokens of a prompt, and those behind them: of both texts together, if they begin with the prompt's."""
+    before, whole = tokenizer.encode(prompt, raw=True), tokenizer.encode(prompt + completion, raw=True)
+    is_prefix = whole[: len(before)] == before
+    return before, whole[len(before) :] if is_prefix else tokenizer.encode_behind(completion)
 
 
 def _conversations(lines: Sequence[Line], tokenizer: Tokenizer) -> Iterator[list[Example]]:

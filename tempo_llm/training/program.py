@@ -10,14 +10,14 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core import Expr, Tensor
-from tempo_core.typing import Bounds
+from tempo_core.typing import Bounds, IntoExpr
 from tempo_llm.checkpoint import layer_weights
 from tempo_llm.config import LlamaConfig
 from tempo_llm.llama import Llama, Weights, counts, loop_names
 from tempo_llm.stacks import Stack, windowed_stacks
 from tempo_llm.times import Points
 from tempo_llm.training.lora import targets_of, with_adapters
-from tempo_llm.training.recipe import LearningRecipe, LoraRecipe
+from tempo_llm.training.recipe import LearningRecipe, LoraRecipe, OptimizerRecipe
 from tempo_llm.training.rows import Rows
 
 Arrays = Mapping[str, np.ndarray]
@@ -29,11 +29,12 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Traced:
-    """A program before it is compiled."""
+    """A program before it is compiled. `loops` are the names of passes that are switched off, so that steps are loops."""
 
     context: tp.Context
     bounds: Bounds
     outputs: list[Tensor]
+    loops: tuple[str, ...] = ()
 
 
 def trace_training(
@@ -56,48 +57,17 @@ def trace_training(
         steps = [layer for layer, _ in layers]
         text, counted = rows.traced()
         row = tp.input("row", (), "int32", domain=(e, i, m, b))
-        model = _model(config, stacks, steps, recipe.dtype)
-        if adapters is None:
-            model = model.updated((e, i), "float32")
-            parameters: Mapping[str, Tensor] = model.parameters()
-        else:
-            model, parameters = with_adapters(model, targets_of(config, stacks, adapters), adapters, (e, i))
+        model, parameters = learning_model(model_of(config, stacks, steps, recipe.dtype), config, stacks, adapters, (e, i))
 
         everywhere = (e, i, slice(0, M), slice(0, B), slice(0, T))
         of_row = None if counted is None else counted.index(0, row)
         loss = _loss(model, text.index(0, row), of_row, (e, i, m, b), Points(t, T), everywhere).named("loss")
-        loss.backward()
-        schedule = tp.optim.schedules.warmup_cosine(
-            recipe.learning_rate,
-            recipe.warmup,
-            recipe.updates,
-            recipe.learning_rate / (recipe.warmup + 1),
-            recipe.final_learning_rate,
-        )
-        rate = schedule(tp.optim.schedules.update_count((e, i)))
-        optimizer = tp.optim.AdamW(
-            parameters,
-            rate,
-            (recipe.beta1, recipe.beta2),
-            max_grad_norm=recipe.max_grad_norm,
-            weight_decay=recipe.weight_decay,
-            kept=steps,
-        )
-        updated = optimizer.step()
-        norm = tp.optim.global_norm([parameter.grad for parameter in parameters.values()], over=steps)
-        metrics = {"loss": loss, "gradient_norm": norm, "learning_rate": rate}
-        reporter = _Reporter(receive, list(metrics), list(updated), {} if figures is None else figures)
-        tp.sink(
-            reporter.report,
-            *(value[e, 0:I] for value in metrics.values()),
-            *(_at_end(weight, I) for weight in updated.values()),
-            name="report",
-        )
+        update(loss, parameters, recipe, (e, i), (I,), steps, {}, Reporter(receive, {} if figures is None else figures))
     parts = recipe.batch_size // recipe.micro_batches
     bounds: Bounds = {
         **counts(stacks, layers), E: recipe.reports, I: recipe.report_every, M: recipe.micro_batches, B: parts, T: rows.length,
     }  # fmt: skip
-    return Traced(context, bounds, [])
+    return Traced(context, bounds, [], ("vectorize(m)",) if recipe.micro_batches > 1 else ())  # one after the other
 
 
 def trace_evaluation(config: LlamaConfig, rows: Rows) -> Traced:
@@ -106,13 +76,69 @@ def trace_evaluation(config: LlamaConfig, rows: Rows) -> Traced:
     context = tp.Context("b", "t", *loop_names(stacks))
     with context as ((b, B), (t, T), *layers):
         text, counted = rows.traced((b,))
-        model = _model(config, stacks, [layer for layer, _ in layers], "float32")
+        model = model_of(config, stacks, [layer for layer, _ in layers], "float32")
         loss = _loss(model, text, counted, (b,), Points(t, T), (slice(0, B), slice(0, T)))
     return Traced(context, {B: len(rows), T: rows.length, **counts(stacks, layers)}, [loss])
 
 
-def _model(config: LlamaConfig, stacks: Sequence[Stack], layers: Sequence[Expr], dtype: str) -> Llama:
+def model_of(config: LlamaConfig, stacks: Sequence[Stack], layers: Sequence[Expr], dtype: str) -> Llama:
+    """The model whose weights are inputs of a program of training, computed in `dtype`."""
     return Llama(config, stacks, layers, Weights(dtype, bool(config.tie_word_embeddings)))
+
+
+def learning_model(
+    model: Llama, config: LlamaConfig, stacks: Sequence[Stack], adapters: LoraRecipe | None, over: tuple[Expr, ...]
+) -> tuple[Llama, Mapping[str, Tensor]]:
+    """The model whose parameters an optimizer updates over the steps `over`, and these parameters: all weights, float32, or adapters alone."""
+    if adapters is not None:
+        return with_adapters(model, targets_of(config, stacks, adapters), adapters, over)
+    updated = model.updated(over, "float32")
+    return updated, updated.parameters()
+
+
+def update(
+    loss: Tensor,
+    parameters: Mapping[str, Tensor],
+    recipe: OptimizerRecipe,
+    over: tuple[Expr, ...],
+    counts: tuple[Expr, ...],
+    layers: Sequence[Expr],
+    metrics: Mapping[str, Tensor],
+    reporter: Reporter,
+) -> None:
+    """Update `parameters` by AdamW and the gradient of `loss`, and report after the updates of each point of the first step of `over`.
+
+    `counts` are the bounds of the other steps of `over`. A report has all values of the loss, of `metrics`, of the gradient's norm and of the
+    learning rate, and the parameters after the last update.
+    """
+    loss.backward()
+    schedule = tp.optim.schedules.warmup_cosine(
+        recipe.learning_rate,
+        recipe.warmup,
+        recipe.updates,
+        recipe.learning_rate / (recipe.warmup + 1),
+        recipe.final_learning_rate,
+    )
+    rate = schedule(tp.optim.schedules.update_count(over))
+    optimizer = tp.optim.AdamW(
+        parameters,
+        rate,
+        (recipe.beta1, recipe.beta2),
+        max_grad_norm=recipe.max_grad_norm,
+        weight_decay=recipe.weight_decay,
+        kept=layers,
+    )
+    updated = optimizer.step()
+    norm = tp.optim.global_norm([parameter.grad for parameter in parameters.values()], over=layers)
+    reported = {"loss": loss, **metrics, "gradient_norm": norm, "learning_rate": rate}
+    reporter.metrics, reporter.parameters = list(reported), list(updated)
+    bounds: dict[IntoExpr, Expr] = dict(zip(over[1:], counts, strict=True))
+    tp.sink(
+        reporter.report,
+        *(_all_of(value, bounds) for value in reported.values()),
+        *(_at_end(weight, bounds) for weight in updated.values()),
+        name="report",
+    )
 
 
 def _loss(
@@ -136,18 +162,26 @@ def _loss(
     return -(chances * counts)[everywhere].sum() / counts[everywhere].sum()
 
 
-def _at_end(weight: Tensor, updates: Expr) -> Tensor:
+def _all_of(value: Tensor, bounds: Mapping[IntoExpr, Expr]) -> Tensor:
+    """A value at all points of the steps with these bounds: [..., as many as it has of them]."""
+    return value[tuple(slice(0, bounds[step.expr]) if step.expr in bounds else step.expr for step in value.domain.steps)]
+
+
+def _at_end(weight: Tensor, bounds: Mapping[IntoExpr, Expr]) -> Tensor:
     """A parameter after the last update of a report: [layers, ...] if it varies with the layers."""
-    e, _, *layers = weight.domain.steps
-    return weight[(e.expr, updates - 1, *(slice(0, layer.bound_expr) for layer in layers))]
+    first, *others = weight.domain.steps
+    ends = (bounds[step.expr] - 1 if step.expr in bounds else slice(0, step.bound_expr) for step in others)
+    return weight[(first.expr, *ends)]
 
 
-class _Reporter:
+class Reporter:
     """The sink of a training program. Its state, the number of reports so far and the figures of the newest, is saved with the run."""
 
-    def __init__(self, receive: Receiver, metrics: Sequence[str], parameters: Sequence[str], figures: Figures):
-        self.receive, self.metrics, self.parameters, self.count = receive, metrics, parameters, 0
-        self.figures = figures
+    metrics: Sequence[str]
+    parameters: Sequence[str]
+
+    def __init__(self, receive: Receiver, figures: Figures):
+        self.receive, self.figures, self.count = receive, figures, 0
 
     def report(self, *values: np.ndarray, e: int) -> None:
         arrays = {name: np.asarray(value) for name, value in zip((*self.metrics, *self.parameters), values, strict=True)}

@@ -11,9 +11,10 @@ from tempo_core.compiling import Subject, reporting
 
 
 class Progress:
-    """A rich progress bar over updates, with both losses, if `visible`; or else a line for each report, to `say`."""
+    """A rich progress bar over updates, with the loss or the reward, also held out, if `visible`; or else a line for each report, to `say`."""
 
-    def __init__(self, total: int, visible: bool, say: Callable[[str], None]):
+    def __init__(self, total: int, visible: bool, say: Callable[[str], None], shown: str = "loss"):
+        """`shown` is the column of a report that is told, with that of held-out rows."""
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
@@ -21,15 +22,16 @@ class Progress:
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.completed:,.0f}/{task.total:,.0f} updates"),
-            TextColumn("loss {task.fields[loss]}, held out {task.fields[held_out]}"),
+            TextColumn(f"{shown} {{task.fields[figure]}}, held out {{task.fields[held_out]}}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         ]
+        self._shown = shown
         self._bar = Bar(*columns, disable=not visible)
         self._say, self._total = None if visible else say, total
         self._before: tuple[float, float] | None = None  # tokens, and when
         self._is_visible, self._stack = visible, ExitStack()
-        self._task = self._bar.add_task("training", total=total, loss="-", held_out="-")
+        self._task = self._bar.add_task("training", total=total, figure="-", held_out="-")
 
     def __enter__(self) -> Progress:
         self._bar.start()
@@ -47,12 +49,12 @@ class Progress:
 
     def update(self, row: Mapping[str, float]) -> None:
         """Show one report."""
-        loss, held_out = f"{row['loss']:.3f}", f"{row['held_out_loss']:.3f}"
-        self._bar.update(self._task, completed=row["update"], loss=loss, held_out=held_out)
+        figure, held_out = f"{row[self._shown]:.3f}", f"{row[f'held_out_{self._shown}']:.3f}"
+        self._bar.update(self._task, completed=row["update"], figure=figure, held_out=held_out)
         if self._say is not None:
             now = time.perf_counter()
             speed = (
                 "" if self._before is None else f", {(row['tokens'] - self._before[0]) / (now - self._before[1]):,.0f} tokens/s"
             )
-            self._say(f"{row['update']:,.0f}/{self._total:,} updates, loss {loss}, held out {held_out}{speed}")
+            self._say(f"{row['update']:,.0f}/{self._total:,} updates, {self._shown} {figure}, held out {held_out}{speed}")
             self._before = row["tokens"], now

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
+from tempo_core.runs.commands import RecipeError
 from tempo_core.runs.recipe import (
     Count,
     NonNegative,
@@ -70,14 +72,11 @@ class TextRecipe(Strict):
         return self
 
 
-class LearningRecipe(Strict):
-    """How to learn. An update is of `batch_size` rows of `length` tokens, computed in at least `micro_batches` parts one after the other."""
+class OptimizerRecipe(Strict):
+    """How parameters are updated, and how often a run reports."""
 
-    seed: Annotated[int, Field(ge=0)] = 0  # of the initial weights and of the order of the rows
+    seed: Annotated[int, Field(ge=0)] = 0  # of the initial weights, of the order of the rows, and of what is drawn
     updates: Count = 3000
-    length: Annotated[int, Field(ge=2)] = 96
-    batch_size: Count = 16
-    micro_batches: Count = 1  # a memory limit may make them more
     learning_rate: Positive = 3e-3
     warmup: Annotated[int, Field(ge=0)] = 100  # updates in which the learning rate rises; then it falls along half a cosine
     final_learning_rate: NonNegative = 1e-4
@@ -98,18 +97,39 @@ class LearningRecipe(Strict):
     def reports(self) -> int:
         return self.updates // self.report_every
 
+    @property
+    def batch(self) -> str:
+        """What an update is of, in words."""
+        raise NotImplementedError
+
     @model_validator(mode="after")
-    def _check_numbers(self) -> Self:
-        if self.batch_size % self.micro_batches:
-            raise ValueError(f"micro_batches={self.micro_batches} does not divide batch_size={self.batch_size}")
+    def _check_updates(self) -> Self:
         if self.updates % self.report_every:
             raise ValueError(f"report_every={self.report_every} does not divide updates={self.updates}")
-        if self.updates * self.batch_size > MOST_ROWS:
-            raise ValueError(f"updates={self.updates} of batch_size={self.batch_size} are more than {MOST_ROWS} rows")
         if self.warmup >= self.updates:
             raise ValueError(f"warmup={self.warmup} must be less than updates={self.updates}")
         if self.beta1 == 1.0 or self.beta2 == 1.0:
             raise ValueError("beta1 and beta2 must be less than 1")
+        return self
+
+
+class LearningRecipe(OptimizerRecipe):
+    """How to learn from rows. An update is of `batch_size` rows of `length` tokens, in at least `micro_batches` parts one after the other."""
+
+    length: Annotated[int, Field(ge=2)] = 96
+    batch_size: Count = 16
+    micro_batches: Count = 1  # a memory limit may make them more
+
+    @property
+    def batch(self) -> str:
+        return f"{self.batch_size} rows of at most {self.length} tokens"
+
+    @model_validator(mode="after")
+    def _check_rows(self) -> Self:
+        if self.batch_size % self.micro_batches:
+            raise ValueError(f"micro_batches={self.micro_batches} does not divide batch_size={self.batch_size}")
+        if self.updates * self.batch_size > MOST_ROWS:
+            raise ValueError(f"updates={self.updates} of batch_size={self.batch_size} are more than {MOST_ROWS} rows")
         return self
 
 
@@ -149,16 +169,14 @@ class LoraRecipe(Strict):
         return self
 
 
-class FinetuneRecipe(LearningRecipe):
-    """All keys of a recipe that goes on with a model. Rows are as long as the longest example, and at most `length` tokens."""
+class GoingOnRecipe(OptimizerRecipe):
+    """What recipes have in common that go on with a model by lines of JSON."""
 
     model: Annotated[str, Field(min_length=1)]  # a directory, a name, or a repository of Hugging Face
-    data: Path | None = None  # lines of JSON: {"text"}, {"prompt", "completion"} or {"messages"}
+    data: Path | None = None
     held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.05  # the share of the lines that training never sees
     lora: LoraRecipe = Field(default_factory=LoraRecipe)
     updates: Count = 100
-    length: Annotated[int, Field(ge=2)] = 512
-    batch_size: Count = 8
     learning_rate: Positive = 1e-4
     final_learning_rate: NonNegative = 0.0
     warmup: Annotated[int, Field(ge=0)] = 10
@@ -168,13 +186,82 @@ class FinetuneRecipe(LearningRecipe):
     saved_dtype: SavedDtype | None = None  # None: that of the model's files
 
     @model_validator(mode="after")
-    def _check_data(self) -> FinetuneRecipe:
+    def _check_data(self) -> Self:
         if self.data is None:
             raise ValueError("there is nothing to learn from: data=FILE.jsonl")
         return self
 
 
-Recipe: TypeAlias = TrainRecipe | FinetuneRecipe
+class FinetuneRecipe(LearningRecipe, GoingOnRecipe):
+    """All keys of a recipe that goes on with a model. Rows are as long as the longest example, and at most `length` tokens.
+
+    Lines are {"text"}, {"prompt", "completion"} or {"messages"}.
+    """
+
+    length: Annotated[int, Field(ge=2)] = 512
+    batch_size: Count = 8
+
+
+class GRPORecipe(GoingOnRecipe):
+    """All keys of a recipe that learns from rewards (Shao et al., 2024, arXiv:2402.03300). Lines are {"prompt"}, perhaps with a {"reference"}.
+
+    An update is of `prompts` prompts, each with a group of `group` texts of up to `new_tokens` tokens that the model writes.
+    """
+
+    objective: Literal["grpo"] = "grpo"
+    reward: str = "exact"  # of a text: 1 if it is the reference, else 0; or a function in Python, as module:function
+    prompts: Count = 8
+    group: Count = 8
+    new_tokens: Count = 32
+    temperature: Positive = 1.0  # of the texts, and of the probabilities that learn
+    epochs: Count = 1  # updates with the same texts
+    normalize: Literal["std", "none"] = "std"  # whether advantages are divided by the standard deviation of their group
+    average: Literal["tokens", "texts", "length"] = "tokens"  # what the loss is a mean of
+    clip_range: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
+    clip_high: Positive | None = None  # of ratios above 1; None: clip_range
+    kl: NonNegative = 0.0  # times the divergence from the first weights; 0 keeps none of them
+    entropy: NonNegative = 0.0
+    eval_rows: Count = 128
+
+    @property
+    def batch(self) -> str:
+        return f"{self.prompts} prompts with {self.group} texts of at most {self.new_tokens} tokens each"
+
+    @model_validator(mode="after")
+    def _check_group(self) -> Self:
+        if self.group < 2:
+            raise ValueError("group=1 has nothing to compare a text with: its advantage is always 0. Write group=8, for example")
+        if self.report_every % self.epochs:
+            raise ValueError(f"epochs={self.epochs} does not divide report_every={self.report_every}")
+        if self.updates * self.prompts > MOST_ROWS:
+            raise ValueError(f"updates={self.updates} of prompts={self.prompts} are more than {MOST_ROWS} prompts")
+        if self.reward != "exact" and not re.fullmatch(r"[\w.]+:\w+", self.reward):
+            raise ValueError(f"reward={self.reward} is neither exact nor a function as module:function")
+        return self
+
+
+class DPORecipe(GoingOnRecipe):
+    """All keys of a recipe that learns from preferences (Rafailov et al., 2023, arXiv:2305.18290): {"prompt", "chosen", "rejected"}."""
+
+    objective: Literal["dpo"]
+    beta: Positive = 0.1
+    label_smoothing: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
+    length: Annotated[int, Field(ge=2)] = 512
+    batch_size: Count = 8
+
+    @property
+    def batch(self) -> str:
+        return f"{self.batch_size} pairs of at most {self.length} tokens"
+
+    @model_validator(mode="after")
+    def _check_rows(self) -> Self:
+        if self.updates * self.batch_size > MOST_ROWS:
+            raise ValueError(f"updates={self.updates} of batch_size={self.batch_size} are more than {MOST_ROWS} rows")
+        return self
+
+
+Recipe: TypeAlias = TrainRecipe | FinetuneRecipe | GRPORecipe | DPORecipe
+OBJECTIVES: Mapping[str, type[GRPORecipe | DPORecipe]] = {"grpo": GRPORecipe, "dpo": DPORecipe}
 
 
 def load_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
@@ -192,6 +279,11 @@ def make_recipe(data: Plain, overrides: Iterable[str] = (), where: str = "the re
     It names `where` the data comes from.
     """
     values = merged(data, overrides)
+    if "objective" in values:
+        objective = values["objective"]
+        if objective not in OBJECTIVES:
+            raise RecipeError(f"{where}: objective is {objective!r}", hint=f"it is one of {', '.join(OBJECTIVES)}")
+        return validated(OBJECTIVES[str(objective)], values, where)
     if isinstance(values.get("model"), str):
         return validated(FinetuneRecipe, values, where)
     return validated(TrainRecipe, values, where)

@@ -6,10 +6,9 @@ import bisect
 import copy
 import itertools
 import math
-import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -25,35 +24,22 @@ from tempo_llm.hub import locate
 from tempo_llm.model import load
 from tempo_llm.training.card import Figures as CardFigures
 from tempo_llm.training.card import card, tokenizer_settings
+from tempo_llm.training.evaluation import Measure, completions, exact_by_kind
 from tempo_llm.training.finetune import Finetuning
 from tempo_llm.training.lessons import Lesson
-from tempo_llm.training.program import Arrays, Figures, first_weights, reports_of, trace_evaluation, trace_training
+from tempo_llm.training.outcome import Outcome
+from tempo_llm.training.program import Arrays, Figures, first_weights, reports_of
 from tempo_llm.training.progress import Progress
-from tempo_llm.training.recipe import FinetuneRecipe, Recipe, TrainRecipe
+from tempo_llm.training.recipe import DPORecipe, FinetuneRecipe, GRPORecipe, LearningRecipe, Recipe, TrainRecipe
+from tempo_llm.training.rewards.preferring import Preferring
+from tempo_llm.training.rewards.rewarded import Rewarded
 from tempo_llm.training.rows import Rows
 from tempo_llm.training.rundir import RunFiles
-from tempo_llm.training.task import Task
+from tempo_llm.training.task import RowsTask, Task
 from tempo_llm.training.text import BEGIN, END, Text, make_text, mixed, packed, read_tokenizer, train_tokenizer
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a run. `stopped` says why it ended early: a signal, or the time. Losses are None before the first report."""
-
-    updates: int
-    loss: float | None
-    held_out_loss: float | None
-    tokens_per_second: float
-    seconds: float
-    compiles: int
-    compile_seconds: float
-    stopped: str | None = None
-    exact: int | None = None  # of `prompts` held-out lessons, how many the model completes exactly
-    prompts: int | None = None
-    kinds: Mapping[str, tuple[int, int]] | None = None  # of these, the exact ones and all, by their kinds
-
-
-class Prepared(Task):
+class Prepared(RowsTask):
     """A new model: text, tokenizer, rows of tokens, and the model's configuration."""
 
     recipe: TrainRecipe
@@ -115,38 +101,28 @@ class Prepared(Task):
 
 def prepared_for(recipe: Recipe, say: Callable[[str], None]) -> Task:
     """What a recipe leads to. Raises errors of the recipe, its text, its data and its model."""
+    if isinstance(recipe, GRPORecipe):
+        return Rewarded(recipe, say)
+    if isinstance(recipe, DPORecipe):
+        return Preferring(recipe, say)
     return Finetuning(recipe, say) if isinstance(recipe, FinetuneRecipe) else Prepared(recipe)
 
 
 class _Reports:
-    """The newest report of the running program. Its losses are saved with the run, so that a run that goes on has them."""
+    """The newest report of the running program. Its `figures`, by columns, are saved with the run, so that a run that goes on has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str] = ()) -> None:
         self.number, self.metrics, self.parameters = -1, {}, {}  # type: int, Arrays, Arrays
-        self.losses: Figures = {"loss": math.nan, "held_out_loss": math.nan}
+        self.figures: Figures = dict.fromkeys(names, math.nan)
 
-    def loss(self, name: str) -> float | None:
-        """A loss of the newest report of this run, or of the one that it goes on with; None if there is none."""
-        value = self.losses[name]
-        return value if math.isfinite(value) else None
+    def known(self, names: Iterable[str]) -> dict[str, float]:
+        """The figures of these names of the newest report of this run, or of the one that it goes on with."""
+        return {name: self.figures[name] for name in names if math.isfinite(self.figures.get(name, math.nan))}
 
     def receive(self, number: int, metrics: Arrays, parameters: Arrays) -> None:
         self.number = number
         self.metrics = {name: np.array(value) for name, value in metrics.items()}
         self.parameters = {name: np.array(value) for name, value in parameters.items()}
-
-
-class Evaluation:
-    """The mean loss over held-out rows, with one compiled program."""
-
-    def __init__(self, config: LlamaConfig, rows: Rows, options: Mapping[str, Any]):
-        traced = trace_evaluation(config, rows)
-        program = traced.context.compile(traced.bounds, traced.outputs[0], tp.Config(**options))
-        self.program = program.compile()  # before the first report, so that no report waits for XLA to be saved
-        self.rows = rows
-
-    def loss(self, weights: Arrays) -> float:
-        return float(self.program.run({**self.rows.inputs(), **weights}))
 
 
 def compiled(
@@ -160,24 +136,24 @@ def compiled(
 
     `form` names choices of the core that are not made.
     """
-    recipe = prepared.recipe
-    traced = trace_training(prepared.config, recipe, prepared.rows, receive, figures, prepared.adapters)
-    loops = ("vectorize(m)",) if recipe.micro_batches > 1 else ()  # micro-batches one after the other
+    recipe, traced = prepared.recipe, prepared.traced(receive, figures)
+    disabled = (*traced.loops, *form)
     return traced.context.compile(
-        traced.bounds, traced.outputs, tp.Config(seed=recipe.seed, executor=recipe.executor, disable=(*loops, *form), **options)
+        traced.bounds, traced.outputs, tp.Config(seed=recipe.seed, executor=recipe.executor, disable=disabled, **options)
     )
 
 
 def fitted(prepared: Task, options: Mapping[str, Any]) -> Task:
     """The same with an update in the fewest parts whose program fits under the memory limit, at least `micro_batches` parts.
 
-    Without a limit, nothing changes. If one row at a time is too much, the planner of the core looks for a form of that program.
+    Without a limit, nothing changes, and where an update has no parts. If one row at a time is too much, the planner of the core looks for a form
+    of that program.
     """
-    limit = tp.Config(memory_limit=options.get("memory_limit")).memory_limit
-    if limit is None:
+    limit, recipe = tp.Config(memory_limit=options.get("memory_limit")).memory_limit, prepared.recipe
+    if limit is None or not isinstance(recipe, LearningRecipe):
         return prepared
     assert isinstance(limit, int), "the configuration makes it a number"
-    recipe, plain = prepared.recipe, {**options, "memory_limit": None}
+    plain = {**options, "memory_limit": None}
 
     def in_parts(parts: int) -> Task:
         divided = copy.copy(prepared)
@@ -240,18 +216,22 @@ class _Training:
         if resume:
             run.check_text(self.prepared.digest)
         self.prepared = fitted(self.prepared, options)
-        parts = self.prepared.recipe.micro_batches
-        if parts > recipe.micro_batches:
-            say(f"an update is computed in {parts} parts of {recipe.batch_size // parts} rows, to fit in memory")
-        self.reports = _Reports()
-        self.tokens = recipe.report_every * recipe.batch_size * self.prepared.rows.length  # of a report
+        if self.prepared.parts > 1 and self.prepared.recipe != recipe:
+            say(f"an update is computed in {self.prepared.parts} parts, to fit in memory")
+        self.first = [f"first_{name}" for name in self.prepared.measured_first]
+        self.reports = _Reports([*self.prepared.columns, *self.first])
+        self.tokens = self.prepared.tokens  # of a report
         self.saved = 0  # reports
 
     def run_all(self, progress: bool) -> Outcome:
         recipe, reports, began = self.recipe, self.reports, time.perf_counter()
-        program = compiled(self.prepared, reports.receive, self.options, reports.losses)
-        evaluation = Evaluation(self.prepared.config, self.prepared.held_out, self.other_options)
+        program = compiled(self.prepared, reports.receive, self.options, reports.figures)
+        evaluation = self.prepared.measure(self.other_options)
         live, done = self._started(program)
+        if self.prepared.tells_plan:
+            self.say(_planned(program))
+        if not self.resume:
+            self._measure_first(evaluation)
         loggers: list[CSVLogger | WandbLogger] = [CSVLogger(self.run.metrics, done)]
         if recipe.track:
             loggers.append(WandbLogger(recipe.wandb, recipe.model_dump(mode="json"), self.run.path, "update"))
@@ -260,7 +240,7 @@ class _Training:
         self.request.can_finish = True
         seconds, first = 0.0, done
         try:
-            with Progress(recipe.updates, progress, self.say) as bar:
+            with Progress(recipe.updates, progress, self.say, self.prepared.columns[0]) as bar:
                 while done < recipe.reports and self.request.reason is None:
                     before, compiling = time.perf_counter(), program.compile_seconds
                     self._go_on(live)
@@ -300,21 +280,36 @@ class _Training:
         else:
             live.advance(self._step)
 
-    def _checked(self, evaluation: Evaluation) -> dict[str, float]:
+    def _measure_first(self, measure: Measure) -> None:
+        """Figures of the model before the first update, if the task has some."""
+        names = self.prepared.measured_first
+        if not names:
+            return
+        values = measure.figures(self.prepared.weights(self.prepared.first_values()))
+        self.reports.figures.update({f"first_{name}": values[name] for name in names})
+        shown = ", ".join(f"{name.replace('held_out_', 'held-out ')} {values[name]:.3f}" for name in names)
+        self.say(f"before the first update: {shown}")
+
+    def _checked(self, measure: Measure) -> dict[str, float]:
         """The row of a report. Raises RunError if a number is not finite."""
         reports, recipe = self.reports, self.recipe
         first = reports.number * recipe.report_every
-        losses = reports.metrics["loss"]
+        losses = reports.metrics["loss"].ravel()
         problems = [f"the loss is {losses[k]} in update {first + k}" for k in range(len(losses)) if not np.isfinite(losses[k])]
         last = first + recipe.report_every - 1
         problems += [
             f"{name} is not finite after update {last}" for name, w in reports.parameters.items() if not np.isfinite(w).all()
         ]
+        means = {name: float(values.mean()) for name, values in reports.metrics.items()}
+        columns = self.prepared.columns
         if not problems:
-            newest = {"loss": float(losses.mean()), "held_out_loss": evaluation.loss(self.prepared.weights(reports.parameters))}
-            reports.losses.update(newest)
-            if not math.isfinite(newest["held_out_loss"]):
-                problems.append(f"the held-out loss is {newest['held_out_loss']} after update {last}")
+            means |= measure.figures(self.prepared.weights(reports.parameters))
+            reports.figures.update({name: means[name] for name in columns})
+            problems += [
+                f"the {name.replace('_', '-', 1).replace('_', ' ')} is {means[name]} after update {last}"
+                for name in columns
+                if not math.isfinite(means[name])
+            ]
         if problems:
             kept = f"{self.run.path} holds the state and the model after update {first - 1}" if first else "nothing was saved"
             raise RunError(
@@ -324,9 +319,9 @@ class _Training:
         return {
             "update": first + recipe.report_every,
             "tokens": (reports.number + 1) * self.tokens,
-            **reports.losses,
-            "gradient_norm": float(reports.metrics["gradient_norm"].mean()),
-            "learning_rate": float(reports.metrics["learning_rate"][-1]),
+            **{name: means[name] for name in columns},
+            **{name: mean for name, mean in means.items() if name not in columns},
+            "learning_rate": float(reports.metrics["learning_rate"].ravel()[-1]),
         }
 
     def _save(self, live: tp.Run[Any]) -> None:
@@ -334,21 +329,25 @@ class _Training:
         live.save(self.run.state, inputs=False)
 
     def _outcome(
-        self, program: tp.Program[Any], evaluation: Evaluation, done: int, seconds: float, tokens: int, total: float
+        self, program: tp.Program[Any], measure: Measure, done: int, seconds: float, tokens: int, total: float
     ) -> Outcome:
         """Evaluate what is saved, and write result.json and the model's card."""
-        recipe, prepared, held_out_loss = self.recipe, self.prepared, self.reports.loss("held_out_loss")
+        recipe, prepared = self.recipe, self.prepared
         stopped = self.request.reason if done < recipe.reports else None
         asked = prepared.questions() if stopped is None else []
         kinds: dict[str, tuple[int, int]] = {}
         if done and stopped is None:
             model = load(self.run.model, **self.other_options)
-            held_out_loss = evaluation.loss({name: w.astype(np.float32) for name, w in model.generator.weights.items()})
+            saved = measure.figures({name: w.astype(np.float32) for name, w in model.generator.weights.items()})
+            self.reports.figures.update({name: saved[name] for name in prepared.columns if name in saved})
             kinds = exact_by_kind(asked, completions(model, asked))
+        figures, first = self.reports.known(prepared.columns), self.reports.known(self.first)
+        loss, held_out_loss = figures.pop("loss", None), figures.pop("held_out_loss", None)
         outcome = Outcome(
-            done * recipe.report_every, self.reports.loss("loss"), held_out_loss, tokens / seconds if seconds else 0.0, total,
+            done * recipe.report_every, loss, held_out_loss, tokens / seconds if seconds else 0.0, total,
             program.compiles, program.compile_seconds, stopped,
-            sum(right for right, _ in kinds.values()) if kinds else None, len(asked) or None, kinds or None,
+            sum(right for right, _ in kinds.values()) if kinds else None, len(asked) or None, kinds or None, figures,
+            {name.removeprefix("first_"): value for name, value in first.items()},
         )  # fmt: skip
         self.run.write_result(vars(outcome))
         if done and stopped is None:
@@ -356,48 +355,13 @@ class _Training:
         return outcome
 
 
-def summary(outcome: Outcome) -> str:
-    """What came of a run, in words."""
-    text = (
-        f"{outcome.updates:,} updates in {outcome.seconds:.1f} s ({outcome.tokens_per_second:,.0f} tokens/s while training); compiled "
-        f"{outcome.compiles} XLA programs in {outcome.compile_seconds:.1f} s"
-    )
-    if outcome.held_out_loss is not None:
-        text = f"{text}; perplexity of held-out text {math.exp(outcome.held_out_loss):.3f}"
-    return text if outcome.prompts is None else f"{text}; {outcome.exact} of {outcome.prompts} held-out prompts completed exactly"
-
-
-def exit_code(outcome: Outcome) -> int:
-    """Of a process that was stopped: 128 and the number of the signal; 0 if its time was up."""
-    name = outcome.stopped or ""
-    return 128 + signal.Signals[name] if name in signal.Signals.__members__ else 0
+def _planned(program: tp.Program[Any]) -> str:
+    """The memory of a program, for people."""
+    plan = program.plan()
+    peaks = {"device": plan.peak_device_bytes, "host": plan.peak_host_bytes}
+    told = ", ".join(f"{peak / 1e6:,.1f} MB on the {place}" for place, peak in peaks.items() if peak)
+    return f"the plan of the run:\n{plan.memory()}\nat most: about {told}"
 
 
 def _loaded(model: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(w) for name, w in model.generator.weights.items()}
-
-
-def completions(model: Any, asked: Sequence[Lesson]) -> list[str]:
-    """What the model writes after the prompts of lessons, greedily, in one batch, up to an end token.
-
-    It may write as much as the longest completion, and the end token behind it.
-    """
-    if not asked:
-        return []
-    most = max(len(model.tokenizer.encode(lesson.completion, raw=True)) for lesson in asked)  # with a begin token
-    generation = model.generate([lesson.prompt for lesson in asked], most)
-    return [completion.text or "" for completion in generation.completions]
-
-
-def exact_by_kind(asked: Sequence[Lesson], texts: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """By the kinds of lessons, how many of the texts are the completions, and how many there are."""
-    kinds: dict[str, tuple[int, int]] = {}
-    for lesson, text in zip(asked, texts, strict=True):
-        right, count = kinds.get(lesson.kind, (0, 0))
-        kinds[lesson.kind] = (right + is_exact(lesson, text), count + 1)
-    return kinds
-
-
-def is_exact(lesson: Lesson, text: str) -> bool:
-    """Whether a text is the completion of a lesson, and nothing else."""
-    return text == lesson.completion

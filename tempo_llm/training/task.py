@@ -6,6 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,24 +14,47 @@ from tempo_llm.checkpoint import DTYPES, joined
 from tempo_llm.config import LlamaConfig
 from tempo_llm.saving import save_model
 from tempo_llm.stacks import Stack, windowed_stacks
-from tempo_llm.training.card import Figures
+from tempo_llm.training.card import Figures as CardFigures
+from tempo_llm.training.evaluation import Evaluation, Measure
 from tempo_llm.training.lessons import Lesson
-from tempo_llm.training.recipe import LoraRecipe, Recipe
+from tempo_llm.training.program import Arrays, Figures, Receiver, Traced, trace_training
+from tempo_llm.training.recipe import LearningRecipe, LoraRecipe, OptimizerRecipe
 from tempo_llm.training.rows import Rows
 from tempo_llm.training.text import order_of_rows
 
-Arrays = Mapping[str, np.ndarray]
-
 
 class Task(ABC):
-    """What a recipe leads to before anything is trained. `adapters`, if there are some, are all that is trained."""
+    """What a recipe leads to before anything is trained. `adapters`, if there are some, are all that is trained.
 
-    recipe: Recipe
+    `columns` are the figures of a report that come first in metrics.csv, and in result.json; the first of them is shown, beside that of held-out
+    data. Of `measured_first` the values before the first update are told.
+    """
+
+    recipe: OptimizerRecipe
     config: LlamaConfig
-    rows: Rows
-    held_out: Rows
     saved_dtype: str
     adapters: LoraRecipe | None = None
+    columns: Sequence[str] = ("loss", "held_out_loss")
+    measured_first: Sequence[str] = ()
+    tells_plan: bool = False  # before the start
+
+    @abstractmethod
+    def traced(self, receive: Receiver, figures: Figures | None = None) -> Traced:
+        """The program of the whole run, with whose state `figures` are saved."""
+
+    @abstractmethod
+    def measure(self, options: Mapping[str, Any]) -> Measure:
+        """What gives the figures of held-out data. `options` are fields of `tempo_core.Config`."""
+
+    @property
+    @abstractmethod
+    def tokens(self) -> int:
+        """How many tokens the updates of a report read or write."""
+
+    @property
+    def parts(self) -> int:
+        """How many parts an update is computed in."""
+        return 1
 
     @abstractmethod
     def first_values(self) -> dict[str, np.ndarray]:
@@ -42,7 +66,7 @@ class Task(ABC):
         """The files of the model by name, beside its weights."""
 
     @abstractmethod
-    def card(self, figures: Figures) -> str:
+    def card(self, figures: CardFigures) -> str:
         """The model's card."""
 
     def questions(self) -> Sequence[Lesson]:
@@ -50,15 +74,24 @@ class Task(ABC):
         return ()
 
     @property
+    @abstractmethod
+    def data_digest(self) -> str:
+        """A name for the tokens of the data: that of others is another one."""
+
+    @property
     def digest(self) -> str:
-        """A name for the tokens of the text: that of another text is another one."""
-        return hashlib.sha256(self.rows.content + self.held_out.content).hexdigest()
+        """A name for what training begins with, beside the recipe."""
+        return self.data_digest
 
     def inputs(self) -> dict[str, np.ndarray]:
         """The inputs of the program of training."""
         dtype = DTYPES[self.recipe.dtype]
         values = {name: array if ".lora_" in name else array.astype(dtype) for name, array in self.first_values().items()}
-        return {**self.rows.inputs(), "row": order_of_rows(self.recipe, len(self.rows)), **values}
+        return {**self.data(), **values}
+
+    @abstractmethod
+    def data(self) -> dict[str, np.ndarray]:
+        """The inputs of the program of training that are no weights."""
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
@@ -77,3 +110,34 @@ class Task(ABC):
         """Write the model with these weights, float32, and perhaps its card. Raises RunError."""
         files = self.files if card is None else {**self.files, "README.md": card}
         save_model(directory, self.config, joined(weights, self.stacks), self.saved_dtype, files)
+
+
+class RowsTask(Task):
+    """A task that learns what follows in rows of tokens."""
+
+    recipe: LearningRecipe
+    rows: Rows
+    held_out: Rows
+
+    def traced(self, receive: Receiver, figures: Figures | None = None) -> Traced:
+        return trace_training(self.config, self.recipe, self.rows, receive, figures, self.adapters)
+
+    def measure(self, options: Mapping[str, Any]) -> Measure:
+        return Evaluation(self.config, self.held_out, options)
+
+    @property
+    def tokens(self) -> int:
+        return self.recipe.report_every * self.recipe.batch_size * self.rows.length
+
+    @property
+    def parts(self) -> int:
+        return self.recipe.micro_batches
+
+    @property
+    def data_digest(self) -> str:
+        return hashlib.sha256(self.rows.content + self.held_out.content).hexdigest()
+
+    def data(self) -> dict[str, np.ndarray]:
+        recipe = self.recipe
+        shape = (recipe.micro_batches, recipe.batch_size // recipe.micro_batches)
+        return {**self.rows.inputs(), "row": order_of_rows(recipe, len(self.rows), (recipe.report_every, *shape))}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 from tempo_core.runs.commands import RecipeError, RunError
 from tempo_llm.files import check_regular, read_text
 from tempo_llm.training.lessons import Lesson, lessons
-from tempo_llm.training.recipe import LearningRecipe, TextRecipe
+from tempo_llm.training.recipe import OptimizerRecipe, TextRecipe
 from tempo_llm.types import IntArray
 
 if TYPE_CHECKING:
@@ -133,12 +134,11 @@ def packed(tokenizer: Tokenizer, documents: Sequence[str], length: int) -> IntAr
     return np.asarray(rows, np.int32).reshape(len(rows), size)
 
 
-def order_of_rows(recipe: LearningRecipe, count: int) -> IntArray:
-    """The rows of each update: int32 [reports, updates of a report, micro-batches, rows]. All rows come before one comes again."""
-    needed = recipe.updates * recipe.batch_size
+def order_of_rows(recipe: OptimizerRecipe, count: int, shape: tuple[int, ...]) -> IntArray:
+    """The rows of each report: int32 [reports, *shape]. All rows come before one comes again."""
+    needed = recipe.reports * math.prod(shape)
     random = np.random.default_rng(recipe.seed)
     order = np.empty(needed, np.int32)
     for first in range(0, needed, count):
         order[first : first + count] = random.permutation(count)[: needed - first]
-    shape = (recipe.reports, recipe.report_every, recipe.micro_batches, recipe.batch_size // recipe.micro_batches)
-    return order.reshape(shape)
+    return order.reshape(recipe.reports, *shape)

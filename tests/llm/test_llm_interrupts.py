@@ -16,6 +16,7 @@ from tempo_core.compiling import Subject, compile_lowered
 from tempo_core.runs.commands import RunError
 from tempo_core.runs.stop import Stopped
 from tempo_llm.training import run as training
+from tempo_llm.training.evaluation import Evaluation
 from tempo_llm.training.recipe import make_recipe
 from tempo_llm.training.rundir import RunFiles, chosen_run
 from tests.endless import ended
@@ -147,5 +148,5 @@ with run.locked():
 
 def test_the_evaluation_is_compiled_before_the_first_report(tmp_path: Path) -> None:
     prepared = training.Prepared(make_recipe(TINY, ()))
-    evaluation = training.Evaluation(prepared.config, prepared.held_out[:2], {})
+    evaluation = Evaluation(prepared.config, prepared.held_out[:2], {})
     assert evaluation.program.compiles == 1

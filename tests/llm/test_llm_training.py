@@ -24,7 +24,9 @@ from tempo_llm.generate import Generator
 from tempo_llm.saving import save_model
 from tempo_llm.tokenizer import Tokenizer
 from tempo_llm.training import run as training
+from tempo_llm.training.evaluation import Evaluation
 from tempo_llm.training.lessons import KINDS, QUESTIONS, SHARES, lessons
+from tempo_llm.training.outcome import summary
 from tempo_llm.training.program import first_weights
 from tempo_llm.training.recipe import Recipe, TrainRecipe, load_recipe, make_recipe
 from tempo_llm.training.rundir import RunFiles, chosen_run
@@ -166,7 +168,7 @@ def test_rows_begin_with_a_document() -> None:
     whole = packed(tokenizer, ["a b c d e f g h"] * 2, 3)
     document = [begin, *tokenizer.encode("a b c d e f g h").ids[1:], end]
     assert whole[0].tolist() == document[:4] and whole[1].tolist() == document[4:8]  # a long one goes on in the next row
-    order = order_of_rows(tiny(), 10)
+    order = order_of_rows(recipe := tiny(), 10, (recipe.report_every, recipe.micro_batches, recipe.batch_size))
     assert order.shape == (3, 2, 1, 4) and sorted(order.ravel()[:10].tolist()) == list(range(10))
 
 
@@ -203,7 +205,7 @@ def test_the_first_loss_is_that_of_the_logits() -> None:
         shifted = logits - logits.max(1, keepdims=True)
         logprobs = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
         losses.append(-logprobs[np.arange(len(logprobs)), row[1:]].mean())
-    evaluation = training.Evaluation(prepared.config, prepared.held_out[:2], NUMPY)
+    evaluation = Evaluation(prepared.config, prepared.held_out[:2], NUMPY)
     assert evaluation.loss(weights) == pytest.approx(float(np.mean(losses)), rel=1e-5)
 
 
@@ -246,7 +248,7 @@ def test_a_run_that_stops_before_it_computes_has_the_losses_of_its_state(tmp_pat
     def result(**arguments: Any) -> dict[str, Any]:
         outcome = trained(recipe, path, **arguments)
         text = (path / "result.json").read_text()
-        assert "NaN" not in text and "nan" not in training.summary(outcome)
+        assert "NaN" not in text and "nan" not in summary(outcome)
         return json.loads(text)
 
     recipe, path = tiny(), tmp_path / "run"
@@ -284,7 +286,7 @@ def test_a_model_is_trained_on(whole: tuple[Path, training.Outcome], tmp_path: P
     inputs = prepared.inputs()
     assert all((inputs[name] == weight).all() for name, weight in weights.items())
     assert prepared.tokenizer.to_str() == training.Prepared(tiny()).tokenizer.to_str(), "and not one of the other text"
-    before = training.Evaluation(prepared.config, prepared.held_out, NUMPY).loss(weights)
+    before = Evaluation(prepared.config, prepared.held_out, NUMPY).loss(weights)
     outcome = trained(recipe, tmp_path / "run")
     assert outcome.held_out_loss is not None and outcome.held_out_loss < before
     assert f"- It goes on with `{model}`" in (tmp_path / "run/model/README.md").read_text()

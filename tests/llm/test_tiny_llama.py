@@ -12,10 +12,10 @@ import pytest
 
 from tempo_llm.hub import locate, shipped_checkpoints
 from tempo_llm.model import Model, load
+from tempo_llm.training.evaluation import Evaluation, completions, exact_by_kind
 from tempo_llm.training.lessons import lessons
 from tempo_llm.training.recipe import TrainRecipe, load_recipe
 from tempo_llm.training.rows import Rows
-from tempo_llm.training.run import Evaluation, completions, exact_by_kind
 from tempo_llm.training.text import Text, make_text, mixed, packed
 
 tokenizers = pytest.importorskip("tokenizers")

@@ -62,12 +62,12 @@ def llm_train(name: str, *changes: str) -> Path:
     return Path("run")
 
 
-def llm_finetune() -> Path:
-    """Two updates of the recipe."""
+def llm_goes_on(name: str) -> Path:
+    """Two updates of a recipe that goes on with the model in the box."""
     from tempo_llm.cli import app
 
     changes = ["updates=2", "warmup=1", "report_every=1"]
-    app(["train", str(ROOT / "recipes/finetune.yaml"), *changes, "--no-cache", "--out", "run"], standalone_mode=False)
+    app(["train", str(ROOT / f"recipes/{name}.yaml"), *changes, "--no-cache", "--out", "run"], standalone_mode=False)
     return Path("run")
 
 
@@ -207,7 +207,9 @@ def table() -> dict[str, Program]:
             each[f"recipe {name}"] = Program(partial(recipe, name), of_metrics, RL, package)
     each["recipe tiny_llama"] = Program(partial(llm_train, "tiny_llama"), of_metrics, LLM)
     each["recipe tiny_llama_chat"] = Program(partial(llm_train, "tiny_llama_chat", "start=tiny-llama"), of_metrics, LLM)
-    each["recipe finetune"] = Program(llm_finetune, of_metrics, LLM)
+    each |= {
+        f"recipe {name}": Program(partial(llm_goes_on, name), of_metrics, LLM) for name in ("finetune", "grpo_tiny", "dpo_tiny")
+    }
     each["generate"] = Program(generate, as_text, LLM)
     each["chat"] = Program(chat, as_text, LLM)
     each["README's example"] = Program(readme_example, means, CORE)

@@ -1,0 +1,1 @@
+"""Learning from rewards and from preferences: GRPO and DPO."""
