@@ -243,14 +243,18 @@ def _sampled(scores: Tensor, features: Features, draw: Tensor) -> Tensor:
     return order.index(0, drawn(kept, draw))
 
 
-def penalized(logits: Tensor, token: Tensor, u: Expr, r: Expr, j: Expr) -> Tensor:
-    """The logits of each token u after the penalties. `token` over (u, r, j) are those after the prompts r, in their samples j."""
-    vocabulary = logits.shape[-1]
+def token_counts(token: Tensor, vocabulary: int, u: Expr, r: Expr, j: Expr) -> Tensor:
+    """How often each token of the vocabulary stands before the token u of a text, after the prompts r, in their samples j."""
     counts = tp.recurrence((vocabulary,), domain=(u, r, j), name="counts")
     counts[u, r, j, u < 1] = tp.zeros((vocabulary,))
     counts[u, r, j] = (counts + tp.one_hot(token, vocabulary))[u - 1, r, j]
+    return counts
+
+
+def penalized(logits: Tensor, counts: Tensor, r: Expr) -> Tensor:
+    """The logits of the next token after the penalties. `counts` [vocabulary] are those of the tokens of the text before it, after prompt r."""
     is_used = counts > 0
-    seen = is_used | tp.input("in_prompt", (vocabulary,), "bool", domain=(r,))
+    seen = is_used | tp.input("in_prompt", (logits.shape[-1],), "bool", domain=(r,))
     repetition = tp.input("repetition_penalty", ())
     repeated = tp.where(logits > 0, logits / repetition, logits * repetition)
     penalty = tp.input("frequency_penalty", ()) * counts + tp.input("presence_penalty", ()) * is_used.astype("float32")
