@@ -117,7 +117,8 @@ class Generator:
         n-grams of the text do.
         """
         check_draft(config, None if draft is None else draft.config, prefixes is not None)
-        self.config, self.draft = config, draft
+        self.config = config
+        self.draft = draft
         self.attention = Attention.of_windows(config.windows) if attention is None else attention
         self.capacity, self.prefixes = capacity, prefixes
         if capacity is not None and not (_is_whole(capacity) and 1 <= capacity <= config.max_position_embeddings):
@@ -138,6 +139,7 @@ class Generator:
         attention: Attention | None = None,
         dtype: str | None = None,
         capacity: int | None = None,
+        draft: Generator | None = None,
         **options: Any,
     ) -> Generator:
         """The model in a Hugging Face checkpoint directory (without its tokenizer)."""
@@ -146,7 +148,7 @@ class Generator:
         weights = load_weights(directory, config, dtype)
         for array in weights.values():
             array.flags.writeable = False  # programs take them as they are, without a copy
-        return Generator(config, weights, attention, capacity, **options)
+        return Generator(config, weights, attention, capacity, None, draft, **options)
 
     # -- generation ---------------------------------------------------------------------------------------------------
 
@@ -378,6 +380,7 @@ class Generator:
         sizes: Sizes,
         speculate: int,
     ) -> Decoder:
+        check_draft(self.config, None if self.draft is None else self.draft.config, has_past)
         draft = None if self.draft is None else Draft(self.draft.config, self.draft.attention, self.draft.form)
         speculation = Speculation(speculate, sizes.new, sizes.capacity, draft)
         return trace_speculating(config, attention, features, form, block, is_mixed, has_past, speculation)

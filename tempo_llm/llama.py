@@ -28,9 +28,7 @@ __all__ = ["FLOAT32", "Decoder", "Llama", "Scorer", "Weights", "trace_decoder", 
 class Llama(tp.nn.Module):
     """A model whose weights are inputs of the program. The layers of each of its stacks are a loop over one of the steps `layers`."""
 
-    def __init__(
-        self, config: LlamaConfig, stacks: Sequence[Stack], layers: Sequence[Expr], weights: Weights, name: str = ""
-    ):
+    def __init__(self, config: LlamaConfig, stacks: Sequence[Stack], layers: Sequence[Expr], weights: Weights, name: str = ""):
         super().__init__(name=name, fed=True)
         hidden, vocabulary = config.hidden_size, config.vocab_size
         self.config, self.weights = config, weights
@@ -48,7 +46,7 @@ class Llama(tp.nn.Module):
         row = self.weights.row(self.head, token) if self.embedding is None else self.embedding(token)
         return row if self.config.embedding_scale == 1.0 else row * self.config.embedding_scale
 
-    def after(self, token: Tensor, at: tuple[Expr, ...], time: Time) -> Tensor:
+    def after(self, token: Tensor, at: Sequence[Expr], time: Time) -> Tensor:
         """The hidden state after the last layer, at the points `at` of the tokens."""
         start = self.embed(token)
         for step, stack in self.loops:
@@ -182,7 +180,9 @@ def trace_decoder(
 
 def last_hidden(model: Llama, prompt: Tensor, blocks: Blocks) -> Tensor:
     """The hidden state after the last layer at the last token of each prompt. `prompt` int32 over (n, s, r) are the tokens."""
-    n, s, (r,) = blocks.block, blocks.place, (step.expr for step in blocks.start.domain.steps)
+    n, s = blocks.block, blocks.place
+    (row,) = blocks.start.domain.steps
+    r = row.expr
     after = model.after(prompt, (n, s, r), blocks)
     last = tp.recurrence((model.config.hidden_size,), model.weights.computed, domain=(n, r), name="last")
     place = blocks.start - 1 - blocks.at(n)

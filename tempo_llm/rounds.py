@@ -53,11 +53,10 @@ class Rounds(AfterPrompts):
             numbers = self._numbers(part, slots)
             columns = self.blocks.start + numbers
             inside = (numbers >= 0) & (columns <= rows if part.is_all else part.inside(rows, columns))
-            kept = [
-                self._written(f"{layer.name}.{name}.new{number or ''}", x, part, slots)
-                for name, x in (("keys", keys), ("values", values))
-            ]
-            sources.append(Reached(*kept, inside))
+            name = f"{layer.name}.new{number or ''}"
+            kept_keys = self._written(f"{name}.keys", keys, part, slots)
+            kept_values = self._written(f"{name}.values", values, part, slots)
+            sources.append(Reached(kept_keys, kept_values, inside))
         return sources
 
     def slots(self, part: Part) -> int:

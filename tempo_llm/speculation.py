@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tempo_core as tp
-from tempo_core import Expr, Tensor
+from tempo_core import Tensor
 from tempo_llm.attention import Attention
 from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import RequestError
