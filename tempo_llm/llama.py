@@ -17,7 +17,7 @@ from tempo_core.typing import Bounds
 from tempo_llm.attention import Attention
 from tempo_llm.blocks import Block, rms_norm
 from tempo_llm.config import LlamaConfig
-from tempo_llm.sampling import GREEDY, Features, choose, penalized, token_counts
+from tempo_llm.sampling import GREEDY, Features, choose, penalized, settings, token_counts
 from tempo_llm.stacks import Stack, prefix, stacks_of
 from tempo_llm.times import Blocks, Past, Points, Time, Tokens, computed
 from tempo_llm.weights import FLOAT32, Weights
@@ -161,7 +161,7 @@ def trace_decoder(
         if features.is_biased:
             scores = scores + tp.input("logit_bias", (config.vocab_size,))
         draw = tp.input("draw", (), domain=(u, r, j)) if features.is_sampled else None
-        chosen = choose(scores, features, draw) + 1
+        chosen = choose(scores, settings(features), draw) + 1
         ended = tp.input("ends", (config.vocab_size,), "bool").index(0, token)
         text[u, r, j, u < 1] = chosen
         text[u, r, j] = tp.where(ended[u - 1, r, j], text[u - 1, r, j], chosen)

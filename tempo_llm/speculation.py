@@ -16,7 +16,7 @@ from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import RequestError
 from tempo_llm.llama import Decoder, Llama, blocks_kept, counts, last_hidden, loop_names
 from tempo_llm.rounds import Rounds
-from tempo_llm.sampling import Features, choose, penalized
+from tempo_llm.sampling import Features, choose, penalized, settings
 from tempo_llm.stacks import stacks_of
 from tempo_llm.times import Blocks, Past
 from tempo_llm.weights import Weights
@@ -105,8 +105,9 @@ def trace_speculating(
         bias = tp.input("logit_bias", (vocabulary,)) if features.is_biased else None
         scores = scores if bias is None else scores + bias
         draws = tp.input("draw", (speculation.most_new,), domain=(r, j)) if features.is_sampled else None
+        numbers = settings(features)
         given = tp.recurrence((), "int32", domain=(u, r, j), name="given")  # new tokens before the round's own
-        chosen = choose(scores, features, None if draws is None else draws.index(0, given + k)).named("chosen")
+        chosen = choose(scores, numbers, None if draws is None else draws.index(0, given + k)).named("chosen")
         all_chosen = chosen[u, 0:K, r, j]
 
         token = tp.recurrence((), "int32", domain=(u, k, r, j), name="token")
@@ -136,7 +137,7 @@ def trace_speculating(
             drafting = Rounds(m, M, drafted_blocks, is_mixed, u, k, places, total, accepted, speculation.most_new, True)
             expected = drafter.logits(drafter.after(token, (u, k, r, j), drafting))
             expected = expected if bias is None else expected + bias
-            guess = choose(expected, features, None if draws is None else draws.index(0, total + k))
+            guess = choose(expected, numbers, None if draws is None else draws.index(0, total + k))
             token[u, k, r, j] = guess[u, k - 1, r, j]
         else:
             told = tp.recurrence((speculation.positions + places,), "int32", domain=(u, r, j), name="told")

@@ -13,6 +13,7 @@ from tempo_llm import Attention, Generator, Sampling
 from tempo_llm.errors import RequestError
 from tempo_llm.prefixes import Prefixes
 from tempo_llm.requests import Generation, Request
+from tempo_llm.sampling import GREEDY
 from tempo_llm.speculation import LONGEST_NGRAM, ngrams
 from tests.llm import models, oracle
 from tests.llm.test_llm_families import config as family
@@ -137,9 +138,9 @@ def test_logprobs_are_the_same(make: Any) -> None:
 def test_ends_and_limits_in_the_middle_of_a_round(make: Any) -> None:
     generator = make(small())
     whole = texts(generator.generate(PROMPTS, NEW))
-    for stop in sorted({token for text in whole for token in text}):
+    for stop in sorted({token for text in whole for token in text[3:]})[:3]:
         same_text(generator, stop_ids=[stop])
-    for new in (1, 2, 3, 5):
+    for new in (1, 4):
         same_text(generator, new=new)
     same_text(generator, PROMPTS[:2], 5, 20)
 
@@ -159,7 +160,7 @@ def test_streamed_pieces_are_the_whole(make: Any) -> None:
 
 
 def test_kept_prompts_are_used(make: Any) -> None:
-    generator = make(small(), prefixes=None)
+    generator = make(small())
     generator.prefixes = Prefixes(2**24)
     prompt = [3, 4, 5, 6] * 9
     alone = texts(make(small()).generate([prompt, [*prompt, 1]], 6))
@@ -232,9 +233,14 @@ def test_mistakes_are_named(make: Any) -> None:
 
 
 def test_stores_are_as_long_as_the_reach_and_the_drafted_tokens(make: Any) -> None:
-    generator = make(small(), attention=Attention.parse("window=5+sink=2"), backend="jax")
-    plan = generator.plan(PROMPTS[:1], 20, speculate=3, full=True)
-    capacity = generator.sizes(Request(PROMPTS[:1], 20).groups[0]).new
-    assert "[2, 2, " in plan  # the first two
-    assert "[8, 2, " in plan and f"[{capacity}, " not in plan  # five, and three that may not stay
-    assert f"[{capacity + 4}, 2, " in make(small(), backend="jax").plan(PROMPTS[:1], 20, speculate=3, full=True)
+    def slots(pattern: str) -> set[str]:
+        """The types of the stores of keys of new tokens."""
+        generator = make(small(), attention=Attention.parse(pattern), backend="jax")
+        _, program = generator.program(GREEDY, sizes, bind=False, speculate=3)
+        kept = [tensor for tensor in program.plan().tensors if ".new" in tensor.name and "keys" in tensor.name]
+        return {str(tensor.type) for tensor in kept}
+
+    sizes = make(small()).sizes(Request(PROMPTS[:1], 20).groups[0])
+    assert sizes.new == 64
+    assert slots("full") == {"float32[R, J, 68, 2, 4]"}
+    assert slots("window=5+sink=2") == {"float32[R, J, 2, 2, 4]", "float32[R, J, 8, 2, 4]"}
