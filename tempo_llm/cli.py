@@ -29,6 +29,7 @@ from tempo_llm.flags import (
     CacheDir,
     Device,
     Devices,
+    DraftModel,
     Dtype,
     FrequencyPenalty,
     LogitBias,
@@ -42,6 +43,7 @@ from tempo_llm.flags import (
     PromptCache,
     RepetitionPenalty,
     Seed,
+    Speculate,
     SystemPrompt,
     Temperature,
     TopK,
@@ -171,6 +173,7 @@ def _load(
     devices: str = "1",
     memory_limit: str | None = None,
     prompt_cache: Path | None = None,
+    draft_model: str | None = None,
 ) -> Model:
     from tempo_core.runs.device import use_device
 
@@ -180,7 +183,8 @@ def _load(
 
     kept = False if no_cache else True if cache is None else str(cache)
     where = prompt_cache or False
-    return load(model, dtype, attention, prompt_cache=where, cache=kept, devices=count, memory_limit=memory_limit)
+    options: dict[str, Any] = {"cache": kept, "devices": count, "memory_limit": memory_limit}
+    return load(model, dtype, attention, prompt_cache=where, draft_model=draft_model, **options)
 
 
 def _biases(bias: list[str] | None) -> dict[int, float]:
@@ -280,6 +284,8 @@ def generate(
     memory_limit: MemoryLimit = None,
     attention: AttentionFlag = None,
     max_context: MaxContext = None,
+    speculate: Speculate = 0,
+    draft_model: DraftModel = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be stored and run, and stop.")] = False,
     full: Annotated[
         bool, typer.Option("--full", help="With --plan: print each statement and each store on its own line.")
@@ -303,6 +309,7 @@ def generate(
         first = read_prompts(source, prompt or [], file or [], jsonl)
         _check_companions({"--full": full, "--memory-picture": memory_picture is not None}, {"--plan": plan})
         _check_companions({"--logprobs": logprobs != 0}, {"--json": as_json, "--jsonl": jsonl is not None})
+        _check_companions({"--draft-model": draft_model is not None}, {"--speculate": speculate != 0})
         choice = _Choice(
             {"temperature": 0.0}, logit_bias, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
             repetition_penalty=repetition_penalty, frequency_penalty=frequency_penalty, presence_penalty=presence_penalty,
@@ -326,7 +333,8 @@ def generate(
             for flag in choice.drawing(num_samples):
                 _note(f"{flag} has no effect without --temperature: the most likely token is taken")
         started = time.perf_counter()
-        loaded = _load(command, directory, dtype, attention, cache, no_cache, device, devices, memory_limit, prompt_cache)
+        where = (device, devices, memory_limit, prompt_cache, draft_model)
+        loaded = _load(command, directory, dtype, attention, cache, no_cache, *where)
         load_seconds = time.perf_counter() - started
         from tempo_llm.generate import Request
         from tempo_llm.model import stop_texts
@@ -335,7 +343,7 @@ def generate(
             _note("this model has no chat template; prompts are given as they are (--raw)")
             raw = True
         ends, stops = loaded.end_ids(stop_token_id or (), ignore_eos), stop_texts(stop or ())
-        shared = Request([], max_new_tokens, sampling, seed, ends, max_context, num_samples, logprobs)
+        shared = Request([], max_new_tokens, sampling, seed, ends, max_context, num_samples, logprobs, speculate)
         service = Service(loaded, shared, max_new_tokens, seed, stops, raw, system_prompt, special_tokens, _note)
         if feed is not None and not is_whole:
             from tempo_core.runs.stop import StopRequest
@@ -443,6 +451,7 @@ def _report(model: Model, lines: Sequence[Line], result: Generation, load_second
         "capacity": result.capacity,
         "compiles": result.compiles,
         "loads": result.loads,
+        **_speculation(result),
         "timings": {
             "load_seconds": load_seconds,
             "prepare_seconds": result.prepare_seconds,
@@ -450,6 +459,14 @@ def _report(model: Model, lines: Sequence[Line], result: Generation, load_second
             "run_seconds": result.run_seconds,
         },
     }
+
+
+def _speculation(result: Generation) -> JsonObject:
+    """What came of speculation, if there was any."""
+    if not result.rounds:
+        return {}
+    counts = {"rounds": result.rounds, "accepted": result.accepted, "accepted_per_round": result.accepted_per_round}
+    return {"speculation": counts}
 
 
 def _told(result: Generation, load_seconds: float, verbose: bool) -> None:
@@ -462,11 +479,13 @@ def _timings(result: Generation, load_seconds: float) -> str:
     compiled = f"compiled {result.compiles} programs" if result.compiles or not result.loads else ""
     kept = f"loaded {result.loads} programs from the cache" if result.loads else ""
     first = "" if result.first_token_seconds is None else f"first token after {result.first_token_seconds:.3f} s; "
+    each = f"{result.accepted_per_round:.2f} drafted tokens stayed in each of {result.rounds} rounds; "
+    rounds = each if result.rounds else ""
     return (
         f"loaded the model in {load_seconds:.2f} s; prepared its program in {result.prepare_seconds:.2f} s; "
         f"{' and '.join(filter(None, (compiled, kept)))} in {result.compile_seconds:.2f} s; {first}"
         f"{tokens} tokens in {result.run_seconds:.2f} s ({tokens / max(result.run_seconds, 1e-9):.1f} tokens/s); "
-        f"{result.length} positions of {result.capacity}; peak memory {_peak_memory()}"
+        f"{result.length} positions of {result.capacity}; {rounds}peak memory {_peak_memory()}"
     )
 
 

@@ -61,6 +61,8 @@ class Rows:
         self.logprobs: list[list[TokenLogprobs]] = [[] for _ in self._rows]
         self.reasons: list[str | None] = [None for _ in self._rows]
         self.reached = 0  # positions
+        self.rounds = [0 for _ in self._rows]  # of speculation, after the first token
+        self.accepted = [0 for _ in self._rows]  # drafted tokens
 
     @property
     def done(self) -> bool:
@@ -77,17 +79,18 @@ class Rows:
     def take(self, results: Results | dict[str, np.ndarray], group: Group) -> list[Piece]:
         """The new tokens of each row of a group that has some. Raises CheckpointError where logits are not finite."""
         text: IntArray = np.asarray(results["text"])
-        text = text.reshape(len(text), -1)  # [tokens, rows]
-        filled = (text != 0).all(1)
+        text = text.reshape(len(text), self.request.speculate + 1, -1)  # [tokens or rounds, places, rows]
+        filled = (text[:, 0] != 0).all(1)
         reached = len(text) if filled.all() else int(np.argmin(filled))
-        self.reached = max(self.reached, group.longest + reached)
         pieces = []
         for place, row in enumerate(self.of(group)):
             if self.reasons[row] is not None:
                 continue
             first = len(self.tokens[row])
-            for number in range(first, min(reached, self._most[row])):
-                token = int(text[number, place]) - 1
+            ours = text[:reached, :, place]
+            places = np.argwhere(ours)  # [tokens, 2]
+            for number, at in enumerate(places[first : self._most[row]].tolist(), first):
+                token = int(ours[tuple(at)]) - 1
                 if token == NOT_FINITE:
                     position = len(self._prompts[row]) + number - 1
                     raise CheckpointError(
@@ -96,23 +99,29 @@ class Rows:
                     )
                 self.tokens[row].append(token)
                 if self.request.logprobs:
-                    self.logprobs[row].append(self._logprobs(results, number, place))
+                    self.logprobs[row].append(self._logprobs(results, at, place))
                 if token in self._stops:
                     self.reasons[row] = "stop"
                     break
             if self.reasons[row] is None and len(self.tokens[row]) == self._most[row]:
                 self.reasons[row] = "length"
             new = self.tokens[row][first:]
+            if new and self.request.speculate:
+                self.rounds[row] = int(places[len(self.tokens[row]) - 1, 0])
+                self.accepted[row] = len(self.tokens[row]) - 1 - self.rounds[row]
             if new:
                 prompt, sample = self._rows[row]
                 logprobs = tuple(self.logprobs[row][first:]) if self.request.logprobs else None
                 pieces.append(Piece(prompt, sample, tuple(new), self.reasons[row], logprobs))
+        most = max(len(self.tokens[row]) for row in self.of(group)) if self.request.speculate else reached
+        self.reached = max(self.reached, group.longest + most)
         return pieces
 
-    def _logprobs(self, results: Results | dict[str, np.ndarray], number: int, place: int) -> TokenLogprobs:
-        at = number, *divmod(place, self.request.samples)
-        tokens, values = (np.asarray(results[name])[at] for name in ("top_tokens", "top_logprobs"))
-        return TokenLogprobs(float(results["logprob"][at]), tuple(zip(tokens.tolist(), values.tolist(), strict=True)))
+    def _logprobs(self, results: Results | dict[str, np.ndarray], at: Sequence[int], row: int) -> TokenLogprobs:
+        """What is reported of a token, the one at a place of a round; without speculation, each round has one place."""
+        point = *at[: 1 + (self.request.speculate > 0)], *divmod(row, self.request.samples)
+        tokens, values = (np.asarray(results[name])[point] for name in ("top_tokens", "top_logprobs"))
+        return TokenLogprobs(float(results["logprob"][point]), tuple(zip(tokens.tolist(), values.tolist(), strict=True)))
 
     def completions(self) -> tuple[Completion, ...]:
         return tuple(
@@ -223,6 +232,8 @@ class Decoding:
             self.capacity,
             self._first_token_seconds if self._is_streamed else None,
             prepare_seconds=self._prepare_seconds,
+            rounds=sum(self.rows.rounds),
+            accepted=sum(self.rows.accepted),
         )
 
     @property

@@ -82,3 +82,20 @@ CacheDir = Annotated[
 ]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile again, and keep no compiled program.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print timings to standard error.")]
+Speculate = Annotated[
+    int,
+    typer.Option(
+        "--speculate",
+        metavar="K",
+        help="Draft K tokens in each round: what the model would choose too is taken at once. The text is the same.",
+    ),
+]
+DraftModel = Annotated[
+    str | None,
+    typer.Option(
+        "--draft-model",
+        metavar="NAME",
+        help="With --speculate: a smaller model of the same vocabulary that drafts. Without it, n-grams of prompt and text do.",
+        autocompletion=completion.models,
+    ),
+]

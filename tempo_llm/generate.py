@@ -23,6 +23,7 @@ from tempo_llm.plan import by_layers, layers_text, with_layers
 from tempo_llm.prefixes import Prefixes
 from tempo_llm.requests import Completion, Generation, Group, Request, TokenLogprobs, check_tokens
 from tempo_llm.sampling import Features, Sampling, chosen_sampling, uniform_draws
+from tempo_llm.speculation import DRAFT, Draft, Speculation, check_draft, trace_speculating
 from tempo_llm.stacks import stacks_of
 from tempo_llm.types import FloatArray
 
@@ -106,14 +107,18 @@ class Generator:
         attention: Attention | None = None,
         capacity: int | None = None,
         prefixes: Prefixes | None = None,
+        draft: Generator | None = None,
         **options: Any,
     ):
         """`weights` are those of `checkpoint.load_weights`; `options` are fields of `tempo_core.Config`, such as `executor`.
 
         Without `attention`, each layer has the sliding window of the model's configuration, if there is one. In `prefixes`, what is computed
-        of prompts is kept for those that begin in the same way.
+        of prompts is kept for those that begin in the same way. `draft` is a smaller model that drafts for requests with `speculate`; without it,
+        n-grams of the text do.
         """
+        check_draft(config, None if draft is None else draft.config, prefixes is not None)
         self.config = config
+        self.draft = draft
         self.attention = Attention.of_windows(config.windows) if attention is None else attention
         self.capacity, self.prefixes = capacity, prefixes
         if capacity is not None and not (_is_whole(capacity) and 1 <= capacity <= config.max_position_embeddings):
@@ -123,8 +128,8 @@ class Generator:
         self.form = Weights.of(weights)
         self._weights = self.form.arranged(split(weights, config, stacks_of(config, self.attention)))
         self._options = {**options, "disable": (*options.get("disable", ()), *LOOPS)}
-        self._decoders: dict[tuple[Features, int, bool, bool], Decoder] = {}
-        self._programs: dict[tuple[Features, Sizes, bool], tp.Program[dict[str, np.ndarray]]] = {}
+        self._decoders: dict[tuple[object, ...], Decoder] = {}
+        self._programs: dict[tuple[Features, Sizes, bool, int], tp.Program[dict[str, np.ndarray]]] = {}
         self._scorers: dict[int, tp.Program[Any]] = {}
         self._dropped = (0, 0.0, 0)  # what programs cost that are not kept any more
 
@@ -134,6 +139,7 @@ class Generator:
         attention: Attention | None = None,
         dtype: str | None = None,
         capacity: int | None = None,
+        draft: Generator | None = None,
         **options: Any,
     ) -> Generator:
         """The model in a Hugging Face checkpoint directory (without its tokenizer)."""
@@ -142,7 +148,7 @@ class Generator:
         weights = load_weights(directory, config, dtype)
         for array in weights.values():
             array.flags.writeable = False  # programs take them as they are, without a copy
-        return Generator(config, weights, attention, capacity, **options)
+        return Generator(config, weights, attention, capacity, None, draft, **options)
 
     # -- generation ---------------------------------------------------------------------------------------------------
 
@@ -159,16 +165,18 @@ class Generator:
         sampling: Sampling | None = None,
         samples: int = 1,
         logprobs: int = 0,
+        speculate: int = 0,
     ) -> Generation:
         """Continue each prompt by up to `max_new_tokens` tokens, ending after the first of `stop_ids`, in one launch of each group.
 
         Temperature 0 takes the most likely token each time; above 0 tokens are drawn, as a function of `seed`, the prompt and the position.
-        `sampling` says more about the choice (instead of `temperature`). With `profile`, the run is profiled. Raises
+        `sampling` says more about the choice (instead of `temperature`). With `speculate`, so many tokens are drafted in each round, and the
+        result is the same. With `profile`, the run is profiled. Raises
         `RequestError` for prompts that are empty, hold unknown tokens or do not fit `max_context` (the model's own limit).
         """
         chosen = chosen_sampling(sampling, temperature)
         ends = tuple(check_tokens(stop_ids, "stop_ids", self.config))
-        request = Request(prompts, max_new_tokens, chosen, seed, ends, max_context, samples, logprobs)
+        request = Request(prompts, max_new_tokens, chosen, seed, ends, max_context, samples, logprobs, speculate)
         if profile:
             return self.profiled(request)
         decoding = self.start(request)
@@ -204,6 +212,8 @@ class Generator:
             capacity,
             None,
             measured,
+            rounds=sum(rows.rounds),
+            accepted=sum(rows.accepted),
         )
 
     def plan(
@@ -219,6 +229,7 @@ class Generator:
         sampling: Sampling | None = None,
         samples: int = 1,
         logprobs: int = 0,
+        speculate: int = 0,
     ) -> str:
         """The plan of `generate` with these arguments, as text: what it would store and run.
 
@@ -226,7 +237,7 @@ class Generator:
         `as_json` gives the memory of all tensors, its peaks and that of layers instead, and `picture` is an .svg of them that is written.
         """
         chosen = chosen_sampling(sampling, temperature)
-        request = Request(prompts, max_new_tokens, chosen, 0, (), max_context, samples, logprobs)
+        request = Request(prompts, max_new_tokens, chosen, 0, (), max_context, samples, logprobs, speculate)
         return self.plan_of(request, full=full, as_json=as_json, picture=picture)
 
     def plan_of(self, request: Request, *, full: bool = False, as_json: bool = False, picture: Path | None = None) -> str:
@@ -234,7 +245,7 @@ class Generator:
         request.needed(self.config)
         features = request.sampling.features(request.logprobs)
         sizes = self.sizes(request.groups[-1], request.samples)
-        _, program = self.program(features, sizes, self.prefixes is not None, bind=False)
+        _, program = self.program(features, sizes, self.prefixes is not None, False, request.speculate)
         plan = program.plan()
         if picture is not None:
             plan.draw(picture)
@@ -300,14 +311,14 @@ class Generator:
         return Sizes(block, blocks, new, len(group.prompts), samples, is_mixed)
 
     def program(
-        self, features: Features, sizes: Sizes, has_past: bool = False, bind: bool = True
+        self, features: Features, sizes: Sizes, has_past: bool = False, bind: bool = True, speculate: int = 0
     ) -> tuple[Decoder, tp.Program[dict[str, np.ndarray]]]:
-        """The traced decoder, and its program. If `bind` is off, the program is without its weights."""
-        traced = (features, sizes.block, sizes.is_mixed, has_past)
+        """The traced decoder, and its program, which drafts `speculate` tokens in a round. If `bind` is off, it is without its weights."""
+        traced = (features, sizes.block, sizes.is_mixed, has_past, speculate, sizes if speculate else None)
         if traced not in self._decoders:
-            form = self.config, self.attention, features, self.form
-            self._decoders[traced] = trace_decoder(*form, sizes.block, sizes.is_mixed, has_past)
-        decoder, key = self._decoders[traced], (features, sizes, has_past)
+            form = self.config, self.attention, features, self.form, sizes.block, sizes.is_mixed, has_past
+            self._decoders[traced] = self._speculating(*form, sizes, speculate) if speculate else trace_decoder(*form)
+        decoder, key = self._decoders[traced], (features, sizes, has_past, speculate)
         if key in self._programs:
             self._programs[key] = self._programs.pop(key)  # the last one used is the last one to go
             return decoder, self._programs[key]
@@ -318,7 +329,7 @@ class Generator:
         program = decoder.context.compile(bounds, decoder.outputs, tp.Config(**options))
         if not bind:
             return decoder, program
-        self._programs[key] = program.bind(self._weights)
+        self._programs[key] = program.bind(self._weights if self.draft is None or not speculate else self._weights_of_both)
         if len(self._programs) > PROGRAMS_KEPT:
             oldest = self._programs.pop(next(iter(self._programs)))
             self._dropped = joined_costs([self._dropped, _costs(oldest)])
@@ -327,10 +338,10 @@ class Generator:
     def prepare(self, request: Request, group: Group, prefixes: Prefixes | None) -> Prepared:
         """The program of a group of a request, and what it is run with; with the past from `prefixes`, if there are any."""
         features, sizes = request.sampling.features(request.logprobs), self.sizes(group, request.samples)
-        decoder, program = self.program(features, sizes, prefixes is not None)
+        decoder, program = self.program(features, sizes, prefixes is not None, True, request.speculate)
         count = max(-(-len(prompt) // sizes.block) for prompt in group.prompts)
         bounds = {decoder.length: group.most_new}
-        inputs = self._inputs(request, group, features, count, sizes.block)
+        inputs = self._inputs(request, group, features, count, sizes)
         if decoder.past is not None and prefixes is not None:
             past, past_blocks = _past(decoder, group, prefixes)
             inputs |= past
@@ -357,8 +368,32 @@ class Generator:
         """So far: the number of XLA programs compiled, the seconds of compiling, and the number of XLA programs from the cache on disk."""
         return joined_costs([self._dropped, *map(_costs, self._programs.values())])
 
-    def _inputs(self, request: Request, group: Group, features: Features, blocks: int, block: int) -> dict[str, np.ndarray]:
+    def _speculating(
+        self,
+        config: LlamaConfig,
+        attention: Attention,
+        features: Features,
+        form: Weights,
+        block: int,
+        is_mixed: bool,
+        has_past: bool,
+        sizes: Sizes,
+        speculate: int,
+    ) -> Decoder:
+        check_draft(self.config, None if self.draft is None else self.draft.config, has_past)
+        draft = None if self.draft is None else Draft(self.draft.config, self.draft.attention, self.draft.form)
+        speculation = Speculation(speculate, sizes.new, sizes.capacity, draft)
+        return trace_speculating(config, attention, features, form, block, is_mixed, has_past, speculation)
+
+    @property
+    def _weights_of_both(self) -> dict[str, np.ndarray]:
+        """The weights, with those of the draft model."""
+        assert self.draft is not None
+        return {**self._weights, **{f"{DRAFT}.{name}": array for name, array in self.draft.weights.items()}}
+
+    def _inputs(self, request: Request, group: Group, features: Features, blocks: int, sizes: Sizes) -> dict[str, np.ndarray]:
         """The inputs of a group's program, but for the weights and the past."""
+        block, speculate = sizes.block, request.speculate
         prompt = np.zeros((blocks * block, len(group.prompts)), np.int32)
         for row, tokens in enumerate(group.prompts):
             prompt[: len(tokens), row] = tokens
@@ -374,7 +409,14 @@ class Generator:
                 ],
                 1,
             )
+        told: dict[str, np.ndarray] = {}
+        if speculate:
+            draws = np.moveaxis(np.pad(draws, ((0, sizes.new - len(draws)), (0, 0), (0, 0))), 0, -1)
+            if self.draft is None:
+                rest = sizes.capacity + speculate + 1 - len(prompt)
+                told["told"] = np.pad(prompt, ((0, rest), (0, 0))).T
         return {
+            **told,
             "prompt": prompt.reshape(blocks, block, len(group.prompts)),
             "start": start,
             "limit": start + np.asarray(group.new_tokens, np.int32),

@@ -17,7 +17,7 @@ from tempo_core.typing import Bounds
 from tempo_llm.attention import Attention
 from tempo_llm.blocks import Block, rms_norm
 from tempo_llm.config import LlamaConfig
-from tempo_llm.sampling import GREEDY, Features, choose, penalized
+from tempo_llm.sampling import GREEDY, Features, choose, penalized, settings, token_counts
 from tempo_llm.stacks import Stack, prefix, stacks_of
 from tempo_llm.times import Blocks, Past, Points, Time, Tokens, computed
 from tempo_llm.weights import FLOAT32, Weights
@@ -28,8 +28,8 @@ __all__ = ["FLOAT32", "Decoder", "Llama", "Scorer", "Weights", "trace_decoder", 
 class Llama(tp.nn.Module):
     """A model whose weights are inputs of the program. The layers of each of its stacks are a loop over one of the steps `layers`."""
 
-    def __init__(self, config: LlamaConfig, stacks: Sequence[Stack], layers: Sequence[Expr], weights: Weights):
-        super().__init__(name="", fed=True)
+    def __init__(self, config: LlamaConfig, stacks: Sequence[Stack], layers: Sequence[Expr], weights: Weights, name: str = ""):
+        super().__init__(name=name, fed=True)
         hidden, vocabulary = config.hidden_size, config.vocab_size
         self.config, self.weights = config, weights
         self.loops = list(zip(layers, stacks, strict=True))
@@ -46,7 +46,7 @@ class Llama(tp.nn.Module):
         row = self.weights.row(self.head, token) if self.embedding is None else self.embedding(token)
         return row if self.config.embedding_scale == 1.0 else row * self.config.embedding_scale
 
-    def after(self, token: Tensor, at: tuple[Expr, ...], time: Time) -> Tensor:
+    def after(self, token: Tensor, at: Sequence[Expr], time: Time) -> Tensor:
         """The hidden state after the last layer, at the points `at` of the tokens."""
         start = self.embed(token)
         for step, stack in self.loops:
@@ -148,28 +148,20 @@ def trace_decoder(
         model = Llama(config, stacks, [layer for layer, _ in layers], weights)
         most = config.max_position_embeddings
         blocks = Blocks(n, N, s, block, start, limit, most, past)
-        after = model.after(tp.input("prompt", (), "int32", domain=(n, s, r)), (n, s, r), blocks)
-        last = tp.recurrence((config.hidden_size,), weights.computed, domain=(n, r), name="last")
-        place = start - 1 - blocks.at(n)
-        here = after[n, 0:S, r].index(0, tp.clip(place, 0, block - 1))
-        if past is None:
-            last[n, r, n < 1] = here
-        else:
-            last[n, r, n < past.count] = tp.zeros(last.shape, last.dtype)
-        last[n, r] = tp.where(place >= 0, here, last[n - 1, r])
+        last = last_hidden(model, tp.input("prompt", (), "int32", domain=(n, s, r)), blocks)
 
         text = tp.recurrence((), "int32", domain=(u, r, j), name="text")  # token + 1: a token that is not reached yet has 0
         token = text - 1
-        tokens = Tokens(u, m, M, blocks, is_mixed)
+        tokens = Tokens(m, M, blocks, is_mixed, u)
         before = tp.recurrence((config.hidden_size,), weights.computed, domain=(u, r, j), name="before")
-        before[u, r, j, u < 1] = last[N - 1, r]
+        before[u, r, j, u < 1] = last
         before[u, r, j] = model.after(token, (u, r, j), tokens)[u - 1, r, j]
         logits = model.logits(before)
-        scores = penalized(logits, token, u, r, j) if features.is_penalized else logits
+        scores = penalized(logits, token_counts(token, config.vocab_size, u, r, j), r) if features.is_penalized else logits
         if features.is_biased:
             scores = scores + tp.input("logit_bias", (config.vocab_size,))
         draw = tp.input("draw", (), domain=(u, r, j)) if features.is_sampled else None
-        chosen = choose(scores, features, draw) + 1
+        chosen = choose(scores, settings(features), draw) + 1
         ended = tp.input("ends", (config.vocab_size,), "bool").index(0, token)
         text[u, r, j, u < 1] = chosen
         text[u, r, j] = tp.where(ended[u - 1, r, j], text[u - 1, r, j], chosen)
@@ -181,14 +173,39 @@ def trace_decoder(
             values, top = tp.top_k(logprobs, features.logprobs)
             outputs |= {"logprob": logprobs.index(0, token), "top_logprobs": values, "top_tokens": top}
         loops = counts(stacks, layers)
-        kept: dict[str, KeptArray] = {}
-        for name, (output, reach, is_state) in blocks.outputs().items() if has_past else ():
-            outputs[name] = output
-            numbers = [number for bound, number in loops.items() if bound in {step.bound_expr for step in output.domain.steps}]
-            sizes = output.shape if is_state else output.shape[2:]
-            shape = (*numbers, *(int(Expr.of(size)) for size in sizes))
-            kept[name] = KeptArray(shape, output.dtype, len(numbers), reach, is_state)
+        of_prompts, kept = blocks_kept(blocks, loops) if has_past else ({}, {})
+        outputs |= of_prompts
     return Decoder(context, model, outputs, block, N, M, S, U, R, J, loops, None if past is None else steps[0][1], kept)
+
+
+def last_hidden(model: Llama, prompt: Tensor, blocks: Blocks) -> Tensor:
+    """The hidden state after the last layer at the last token of each prompt. `prompt` int32 over (n, s, r) are the tokens."""
+    n, s = blocks.block, blocks.place
+    (row,) = blocks.start.domain.steps
+    r = row.expr
+    after = model.after(prompt, (n, s, r), blocks)
+    last = tp.recurrence((model.config.hidden_size,), model.weights.computed, domain=(n, r), name="last")
+    place = blocks.start - 1 - blocks.at(n)
+    here = after[n, 0 : blocks.size, r].index(0, tp.clip(place, 0, blocks.size - 1))
+    if blocks.past is None:
+        last[n, r, n < 1] = here
+    else:
+        last[n, r, n < blocks.past.count] = tp.zeros(last.shape, last.dtype)
+    last[n, r] = tp.where(place >= 0, here, last[n - 1, r])
+    return last[blocks.count - 1, r]
+
+
+def blocks_kept(blocks: Blocks, loops: dict[Expr, int]) -> tuple[dict[str, Tensor], dict[str, KeptArray]]:
+    """What a later prompt needs that begins in the same way, as outputs, with their descriptions."""
+    outputs: dict[str, Tensor] = {}
+    kept: dict[str, KeptArray] = {}
+    for name, (output, reach, is_state) in blocks.outputs().items():
+        outputs[name] = output
+        numbers = [number for bound, number in loops.items() if bound in {step.bound_expr for step in output.domain.steps}]
+        sizes = output.shape if is_state else output.shape[2:]
+        shape = (*numbers, *(int(Expr.of(size)) for size in sizes))
+        kept[name] = KeptArray(shape, output.dtype, len(numbers), reach, is_state)
+    return outputs, kept
 
 
 @dataclass(frozen=True)
@@ -211,9 +228,9 @@ def trace_scorer(config: LlamaConfig, attention: Attention, weights: Weights = F
         return Scorer(context, model.logits(model.after(token, (t,), Points(t, T))), T, counts(stacks, layers))
 
 
-def loop_names(stacks: Sequence[Stack]) -> list[str]:
+def loop_names(stacks: Sequence[Stack], first: str = "l") -> list[str]:
     """The names of the steps over layers: `l`, then `l1`, `l2`, ..."""
-    return [f"l{number}" if number else "l" for number in range(len(stacks))]
+    return [f"{first}{number}" if number else first for number in range(len(stacks))]
 
 
 def counts(stacks: Sequence[Stack], layers: Sequence[tuple[Expr, Expr]]) -> dict[Expr, int]:

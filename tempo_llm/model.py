@@ -19,6 +19,7 @@ from tempo_llm.generate import Completion, Decoding, Generation, Generator, Piec
 from tempo_llm.hub import locate
 from tempo_llm.prefixes import Prefixes
 from tempo_llm.sampling import Sampling, chosen_sampling
+from tempo_llm.speculation import check_draft
 from tempo_llm.tokenizer import Tokenizer
 from tempo_llm.types import FloatArray
 from tempo_llm.writer import Writer
@@ -35,6 +36,7 @@ def load(
     capacity: int | None = None,
     prompt_cache: bool | str | Path = False,
     prompt_cache_bytes: int = 4 * 2**30,
+    draft_model: str | Path | None = None,
     **options: Any,
 ) -> Model:
     """The model in a checkpoint directory or a GGUF file, under `checkpoints/`, or in a repository of Hugging Face.
@@ -44,7 +46,7 @@ def load(
     (`"0-3:full,4-:window=1024+sink=4"`); without it, the windows of the model's configuration.
     `capacity` is the greatest number of positions of a program; without it, programs have as many as requests need. With
     `prompt_cache`, what is computed of prompts is kept for prompts that begin in the same way, at most `prompt_cache_bytes`: in memory, or in
-    the directory that it names.
+    the directory that it names. `draft_model` is a smaller model with the same vocabulary: `generate(..., speculate=4)` lets it draft.
     `options` are fields of `tempo_core.Config`, such as `cache`.
 
     Raises RequestError if there is no such model or dtype, ModelConfigError, CheckpointError, TokenizerError and PatternError.
@@ -56,8 +58,12 @@ def load(
     config = LlamaConfig.from_directory(directory)
     chosen = _attention(attention, config)
     chosen.by_layer(config.num_hidden_layers)  # reports a mistake before the weights are read
-    tokenizer = Tokenizer.if_there(directory)
-    generator = Generator.from_directory(directory, chosen, dtype, capacity, **options)
+    tokenizer, draft = Tokenizer.if_there(directory), None
+    if draft_model is not None:
+        of_draft = locate(draft_model)
+        check_draft(config, LlamaConfig.from_directory(of_draft), prompt_cache is not False)
+        draft = Generator.from_directory(of_draft, None, dtype, **options)
+    generator = Generator.from_directory(directory, chosen, dtype, capacity, draft, **options)
     if prompt_cache is not False:
         kept_in = None if prompt_cache is True else Path(prompt_cache)
         generator.prefixes = Prefixes(_bytes(prompt_cache_bytes), kept_in, generator.digest)
@@ -146,6 +152,7 @@ class Model:
         logprobs: int = 0,
         max_context: int | None = None,
         chunk: int | None = None,
+        speculate: int = 0,
     ) -> Generation: ...
     @overload
     def generate(
@@ -164,6 +171,7 @@ class Model:
         logprobs: int = 0,
         max_context: int | None = None,
         chunk: int | None = None,
+        speculate: int = 0,
     ) -> Stream: ...
     def generate(
         self,
@@ -181,6 +189,7 @@ class Model:
         logprobs: int = 0,
         max_context: int | None = None,
         chunk: int | None = None,
+        speculate: int = 0,
     ) -> Generation | Stream:
         """Continue each prompt, a text or token ids, by up to `max_new_tokens` tokens.
 
@@ -189,14 +198,17 @@ class Model:
         function of `seed`, the prompt, the sample and the position. With `logprobs` K, the K most likely tokens at each position are
         reported. Texts are given as they are: `model.tokenizer.encode(text, raw=False)` applies the chat template.
 
-        With `stream`, the result is an iterator over pieces of text as they come, in launches of `chunk` positions (by default, about a tenth
-        of a second each); its `.generation` is the same as without. Raises RequestError.
+        With `speculate` K, each round drafts K tokens, and takes those that the model chooses too, and one more: the text is the same, and
+        comes sooner where many stay. A draft model drafts if the model was loaded with one; else n-grams of prompt and text do.
+
+        With `stream`, the result is an iterator over pieces of text as they come, in launches of `chunk` positions or rounds (by default, about
+        a tenth of a second each); its `.generation` is the same as without. Raises RequestError.
         """
         stops = stop_texts(stop)
         ids = self._prompts(prompts)
         chosen = chosen_sampling(sampling, temperature)
         ends = self.end_ids(stop_ids, ignore_eos)
-        request = Request(ids, max_new_tokens, chosen, seed, ends, max_context, samples, logprobs)
+        request = Request(ids, max_new_tokens, chosen, seed, ends, max_context, samples, logprobs, speculate)
         streamed = self.start(request, [stops] * len(ids), chunk)
         return streamed if stream else streamed.finished()
 

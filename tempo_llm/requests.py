@@ -14,6 +14,7 @@ from tempo_llm.errors import RequestError, shown
 from tempo_llm.sampling import Sampling
 
 MOST_LOGPROBS = 1024
+MOST_DRAFTED = 64  # tokens of a round of speculation
 LEAST_DOUBLED = 16  # tokens: shorter prompts run with prompts of twice as many
 
 
@@ -53,7 +54,8 @@ class Generation:
     `loads` of those that came from the cache on disk instead: both take `compile_seconds`. Before that, `prepare_seconds` went into the
     program itself: Tempo's passes, and the weights bound to it. `capacity` is the number of positions of the program.
     `first_token_seconds` is the time from the start of the run to the first new token, without compiling. It is there if tokens were asked
-    for as they come. `profile` is there if it was asked for; `run_seconds` are then those of the profiled run.
+    for as they come. With speculation, `rounds` is the number of rounds of all rows after their first tokens, and `accepted` that of drafted
+    tokens that stayed; without, both are 0. `profile` is there if it was asked for; `run_seconds` are then those of the profiled run.
     """
 
     completions: tuple[Completion, ...]
@@ -66,6 +68,13 @@ class Generation:
     first_token_seconds: float | None = None
     profile: tp.Profile | None = None
     prepare_seconds: float = 0.0
+    rounds: int = 0
+    accepted: int = 0
+
+    @property
+    def accepted_per_round(self) -> float:
+        """How many drafted tokens stay in a round, on average; each round gives one more. 0 without speculation."""
+        return self.accepted / max(self.rounds, 1)
 
     @property
     def text(self) -> str:
@@ -96,8 +105,8 @@ class Request:
     """What to generate: each prompt of token ids is continued `samples` times, by up to `max_new_tokens` tokens.
 
     The text ends after the first of `stop_ids`. `max_context` limits prompt and text together, below the model's own limit. With `logprobs`,
-    the logarithms of the probabilities of that many of the most likely tokens are reported too. `max_new_tokens` and `seed` are one number,
-    or one for each prompt.
+    the logarithms of the probabilities of that many of the most likely tokens are reported too. With `speculate`, so many tokens are drafted
+    in each round: the tokens are the same, perhaps sooner. `max_new_tokens` and `seed` are one number, or one for each prompt.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -108,6 +117,7 @@ class Request:
     max_context: int | None = None
     samples: int = 1
     logprobs: int = 0
+    speculate: int = 0
 
     @property
     def rows(self) -> list[tuple[int, int]]:
@@ -151,6 +161,7 @@ class Request:
             *(("seed", value, None, None) for value in _listed(self.seed)),
             ("samples", self.samples, 1, 4096),
             ("logprobs", self.logprobs, 0, min(config.vocab_size, MOST_LOGPROBS)),
+            ("speculate", self.speculate, 0, MOST_DRAFTED),
         ]
         for name, value, least, most in limits:
             if not _is_whole(value) or (least is not None and value < least) or (most is not None and value > most):

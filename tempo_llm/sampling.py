@@ -213,44 +213,55 @@ def drawn(probabilities: Tensor, draw: Tensor) -> Tensor:
     return tp.minimum(first, last)
 
 
-def choose(logits: Tensor, features: Features, draw: Tensor | None) -> Tensor:
+def settings(features: Features) -> dict[str, Tensor]:
+    """The inputs by which tokens are drawn, by the names of the fields of `Sampling`; none if the most likely token is taken."""
+    names = ["temperature"] if features.is_sampled else []
+    names += ["top_k", "top_p", "min_p"] if features.is_filtered else []
+    return {name: tp.input(name, (), "int32" if name == "top_k" else "float32") for name in names}
+
+
+def choose(logits: Tensor, settings: Mapping[str, Tensor], draw: Tensor | None) -> Tensor:
     """The next token, int32, from logits of shape (vocabulary,), after penalties and bias; NOT_FINITE if a logit is NaN or infinite.
 
-    `draw` is uniform in [0, 1). Further numbers are inputs, by the names of the fields of `Sampling`.
+    `draw` is uniform in [0, 1); without it, the most likely token is taken.
     """
-    chosen = greedy(logits) if draw is None else _sampled(_tempered(logits), features, draw)
+    chosen = greedy(logits) if draw is None else _sampled(_tempered(logits, settings), settings, draw)
     return tp.where(tp.isfinite(logits).all(-1), chosen, NOT_FINITE)
 
 
-def _tempered(logits: Tensor) -> Tensor:
+def _tempered(logits: Tensor, settings: Mapping[str, Tensor]) -> Tensor:
     """The logits divided by the temperature, the greatest of them 0.
 
     It is subtracted before the division: divided by a small temperature, logits are so large that their rounding errors have exponentials
     of any size.
     """
-    return (logits - logits.max(-1)) / tp.input("temperature", ())
+    return (logits - logits.max(-1)) / settings["temperature"]
 
 
-def _sampled(scores: Tensor, features: Features, draw: Tensor) -> Tensor:
-    if not features.is_filtered:
+def _sampled(scores: Tensor, settings: Mapping[str, Tensor], draw: Tensor) -> Tensor:
+    if "top_k" not in settings:
         return drawn(tp.softmax(scores, -1), draw)
     order = tp.argsort(-scores, -1)  # the most likely token first
     probabilities = tp.softmax(scores.take_along_axis(order, -1), -1)
     before = probabilities.cumsum(-1) - probabilities
-    inside = tp.arange(scores.shape[-1]) < tp.input("top_k", (), "int32")
-    inside = inside & (before < tp.input("top_p", ())) & (probabilities >= tp.input("min_p", ()) * probabilities.max(-1))
+    inside = tp.arange(scores.shape[-1]) < settings["top_k"]
+    inside = inside & (before < settings["top_p"]) & (probabilities >= settings["min_p"] * probabilities.max(-1))
     kept = tp.where(inside, probabilities, 0.0)
     return order.index(0, drawn(kept, draw))
 
 
-def penalized(logits: Tensor, token: Tensor, u: Expr, r: Expr, j: Expr) -> Tensor:
-    """The logits of each token u after the penalties. `token` over (u, r, j) are those after the prompts r, in their samples j."""
-    vocabulary = logits.shape[-1]
+def token_counts(token: Tensor, vocabulary: int, u: Expr, r: Expr, j: Expr) -> Tensor:
+    """How often each token of the vocabulary stands before the token u of a text, after the prompts r, in their samples j."""
     counts = tp.recurrence((vocabulary,), domain=(u, r, j), name="counts")
     counts[u, r, j, u < 1] = tp.zeros((vocabulary,))
     counts[u, r, j] = (counts + tp.one_hot(token, vocabulary))[u - 1, r, j]
+    return counts
+
+
+def penalized(logits: Tensor, counts: Tensor, r: Expr) -> Tensor:
+    """The logits of the next token after the penalties. `counts` [vocabulary] are those of the tokens of the text before it, after prompt r."""
     is_used = counts > 0
-    seen = is_used | tp.input("in_prompt", (vocabulary,), "bool", domain=(r,))
+    seen = is_used | tp.input("in_prompt", (logits.shape[-1],), "bool", domain=(r,))
     repetition = tp.input("repetition_penalty", ())
     repeated = tp.where(logits > 0, logits / repetition, logits * repetition)
     penalty = tp.input("frequency_penalty", ()) * counts + tp.input("presence_penalty", ()) * is_used.astype("float32")

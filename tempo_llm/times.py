@@ -258,42 +258,31 @@ def _by_head(x: Tensor) -> Tensor:
 
 
 @dataclass
-class Tokens:
-    """The tokens after prompts that are in blocks: token u has the position start + u.
+class AfterPrompts:
+    """What comes after prompts that are in blocks.
 
     Prompts that are `mixed` may have different numbers of blocks; others all end in the last block. The step `copy` is over as many blocks as
     the prompt has: what all tokens read as a whole is copied once, after the prompt.
     """
 
-    number: Expr
     copy: Expr
     copies: Expr
     blocks: Blocks
     is_mixed: bool
-    where: Condition | None = None
-
-    @property
-    def position(self) -> Tensor:
-        return self.blocks.start + self.number
 
     @property
     def length(self) -> Tensor | Expr:
         return self.blocks.length
 
-    def reached(self, layer: tp.nn.Module, keys: Tensor, values: Tensor, pattern: Pattern) -> list[Reached]:
-        rows, u = self.position, self.number
-        sources = []
-        for part in pattern.parts(self.blocks.most):
-            start, stop, copy = self._blocks(part)
-            sources.append(self.blocks.source(layer, start, stop, rows, part, self.blocks.start, copy))
-            first = 0 if part.back is None else tp.max(u - part.back, 0)
-            last = u + 1 if part.end is None else tp.min(u + 1, part.end)
-            columns = self.blocks.start + first + tp.arange(last - first)
-            inside = None if part.is_all else part.inside(rows, columns)
-            ours = (x if part.end is None else copied_where(x, u < part.end) for x in (keys, values))  # the first ones alone
-            past_keys, past_values = (self.blocks.read(x, {u: slice(first, last)}) for x in ours)
-            sources.append(Reached(past_keys, past_values, inside))
-        return sources
+    def of_prompt(self, layer: tp.nn.Module, rows: Tensor, part: Part) -> Reached:
+        """What the positions `rows` attend to of the prompt, by a slice of a pattern."""
+        start, stop, copy = self._blocks(part)
+        return self.blocks.source(layer, start, stop, rows, part, self.blocks.start, copy)
+
+    def state_of_prompt(self, layer: tp.nn.Module) -> Tensor:
+        """The state of a layer after the prompt."""
+        blocks = self.blocks
+        return blocks.read(blocks.after[layer], {blocks.block: blocks.count - 1, blocks.place: blocks.size - 1})
 
     def _blocks(self, part: Part) -> tuple[Expr | int, Expr, Expr | None]:
         """The blocks of the prompt that a slice of a pattern may reach; if it may reach all, with the step of their copy."""
@@ -304,8 +293,33 @@ class Tokens:
             return 0, tp.min(count, self.blocks.end(part)), None
         return 0, self.copies, self.copy
 
+
+@dataclass
+class Tokens(AfterPrompts):
+    """The tokens after prompts, one by one: token u has the position start + u."""
+
+    number: Expr
+    where: Condition | None = None
+
+    @property
+    def position(self) -> Tensor:
+        return self.blocks.start + self.number
+
+    def reached(self, layer: tp.nn.Module, keys: Tensor, values: Tensor, pattern: Pattern) -> list[Reached]:
+        rows, u = self.position, self.number
+        sources = []
+        for part in pattern.parts(self.blocks.most):
+            sources.append(self.of_prompt(layer, rows, part))
+            first = 0 if part.back is None else tp.max(u - part.back, 0)
+            last = u + 1 if part.end is None else tp.min(u + 1, part.end)
+            columns = self.blocks.start + first + tp.arange(last - first)
+            inside = None if part.is_all else part.inside(rows, columns)
+            ours = (x if part.end is None else copied_where(x, u < part.end) for x in (keys, values))  # the first ones alone
+            past_keys, past_values = (self.blocks.read(x, {u: slice(first, last)}) for x in ours)
+            sources.append(Reached(past_keys, past_values, inside))
+        return sources
+
     def carry(self, layer: tp.nn.Module, state: tp.Recurrence, following: Tensor) -> None:
-        steps, u, blocks = [step.expr for step in state.domain.steps], self.number, self.blocks
-        after = blocks.after[layer]
-        state[(*steps, u <= 0)] = blocks.read(after, {blocks.block: blocks.count - 1, blocks.place: blocks.size - 1})
-        state[tuple(steps)] = blocks.read(following, {u: u - 1})
+        steps, u = [step.expr for step in state.domain.steps], self.number
+        state[(*steps, u <= 0)] = self.state_of_prompt(layer)
+        state[tuple(steps)] = self.blocks.read(following, {u: u - 1})

@@ -9,7 +9,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_llm import RequestError, Sampling
-from tempo_llm.sampling import NOT_FINITE, choose, drawn, penalized, uniform_draws
+from tempo_llm.sampling import NOT_FINITE, choose, drawn, penalized, settings, token_counts, uniform_draws
 
 VOCABULARY = 12
 
@@ -75,11 +75,11 @@ def run_choice(
     with context as ((u, U), (r, R), (j, J)):
         given = tp.input("logits", (VOCABULARY,), domain=(u,))
         token = tp.recurrence((), "int32", domain=(u, r, j), name="token")
-        scores = penalized(given, token, u, r, j) if features.is_penalized else given
+        scores = penalized(given, token_counts(token, VOCABULARY, u, r, j), r) if features.is_penalized else given
         if features.is_biased:
             scores = scores + tp.input("logit_bias", (VOCABULARY,))
         draw = tp.input("draw", (), domain=(u, r, j)) if features.is_sampled else None
-        chosen = choose(scores, features, draw)
+        chosen = choose(scores, settings(features), draw)
         token[u, r, j] = chosen
     feeds = sampling.inputs(features, [prompt], draws[1:, None, None], VOCABULARY)
     config = tp.Config() if executor is None else tp.Config(executor=executor)
