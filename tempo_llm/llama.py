@@ -17,7 +17,7 @@ from tempo_core.typing import Bounds
 from tempo_llm.attention import Attention
 from tempo_llm.blocks import Block, rms_norm
 from tempo_llm.config import LlamaConfig
-from tempo_llm.sampling import GREEDY, Features, choose, penalized
+from tempo_llm.sampling import GREEDY, Features, choose, penalized, report
 from tempo_llm.stacks import Stack, prefix, stacks_of
 from tempo_llm.times import Blocks, Past, Points, Time, Tokens, computed
 from tempo_llm.weights import FLOAT32, Weights
@@ -177,9 +177,7 @@ def trace_decoder(
 
         outputs: dict[str, Tensor] = {"text": text}
         if features.logprobs:
-            logprobs = tp.log_softmax(logits, -1)
-            values, top = tp.top_k(logprobs, features.logprobs)
-            outputs |= {"logprob": logprobs.index(0, token), "top_logprobs": values, "top_tokens": top}
+            outputs |= report(logits, token, features.logprobs)
         loops = counts(stacks, layers)
         kept: dict[str, KeptArray] = {}
         for name, (output, reach, is_state) in blocks.outputs().items() if has_past else ():

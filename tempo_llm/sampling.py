@@ -14,6 +14,7 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core import Expr, Tensor
+from tempo_core.typing import Domain
 from tempo_llm.errors import ModelConfigError, RequestError, shown
 from tempo_llm.files import read_text
 from tempo_llm.json_files import parse_json
@@ -21,7 +22,7 @@ from tempo_llm.types import FloatArray
 
 NOT_FINITE = -2  # in place of a token, where the logits are not finite
 _LARGEST = 1e30  # of settings: sums and products with logits are finite in float32
-_EXCLUDED = -_LARGEST  # a logit whose probability is 0 beside any other; it is finite
+EXCLUDED = -_LARGEST  # a logit whose probability is 0 beside any other; it is finite
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,8 @@ class Sampling:
                     raise RequestError(
                         f"the logit bias names token {shown(token)}, but the model knows the tokens 0 to {vocabulary - 1}"
                     )
-                bias[token] = min(max(value, _EXCLUDED), _LARGEST)
-            if (bias == _EXCLUDED).all():
+                bias[token] = min(max(value, EXCLUDED), _LARGEST)
+            if (bias == EXCLUDED).all():
                 raise RequestError("the logit bias excludes every token", hint="leave at least one token without -inf")
             inputs["logit_bias"] = bias - min(
                 bias.max(), number(0)
@@ -213,32 +214,35 @@ def drawn(probabilities: Tensor, draw: Tensor) -> Tensor:
     return tp.minimum(first, last)
 
 
-def choose(logits: Tensor, features: Features, draw: Tensor | None) -> Tensor:
+def choose(logits: Tensor, features: Features, draw: Tensor | None, domain: Domain = ()) -> Tensor:
     """The next token, int32, from logits of shape (vocabulary,), after penalties and bias; NOT_FINITE if a logit is NaN or infinite.
 
-    `draw` is uniform in [0, 1). Further numbers are inputs, by the names of the fields of `Sampling`.
+    `draw` is uniform in [0, 1). Further numbers are inputs, by the names of the fields of `Sampling`: one of each, or one for each point of
+    `domain`.
     """
-    chosen = greedy(logits) if draw is None else _sampled(_tempered(logits), features, draw)
+    chosen = greedy(logits) if draw is None else _sampled(_tempered(logits, domain), features, draw, domain)
     return tp.where(tp.isfinite(logits).all(-1), chosen, NOT_FINITE)
 
 
-def _tempered(logits: Tensor) -> Tensor:
+def _tempered(logits: Tensor, domain: Domain) -> Tensor:
     """The logits divided by the temperature, the greatest of them 0.
 
     It is subtracted before the division: divided by a small temperature, logits are so large that their rounding errors have exponentials
     of any size.
     """
-    return (logits - logits.max(-1)) / tp.input("temperature", ())
+    return (logits - logits.max(-1)) / tp.input("temperature", (), domain=domain)
 
 
-def _sampled(scores: Tensor, features: Features, draw: Tensor) -> Tensor:
+def _sampled(scores: Tensor, features: Features, draw: Tensor, domain: Domain) -> Tensor:
     if not features.is_filtered:
         return drawn(tp.softmax(scores, -1), draw)
+    top_k = tp.input("top_k", (), "int32", domain=domain)
+    top_p, min_p = (tp.input(name, (), domain=domain) for name in ("top_p", "min_p"))
     order = tp.argsort(-scores, -1)  # the most likely token first
     probabilities = tp.softmax(scores.take_along_axis(order, -1), -1)
     before = probabilities.cumsum(-1) - probabilities
-    inside = tp.arange(scores.shape[-1]) < tp.input("top_k", (), "int32")
-    inside = inside & (before < tp.input("top_p", ())) & (probabilities >= tp.input("min_p", ()) * probabilities.max(-1))
+    inside = tp.arange(scores.shape[-1]) < top_k
+    inside = inside & (before < top_p) & (probabilities >= min_p * probabilities.max(-1))
     kept = tp.where(inside, probabilities, 0.0)
     return order.index(0, drawn(kept, draw))
 
@@ -249,9 +253,23 @@ def penalized(logits: Tensor, token: Tensor, u: Expr, r: Expr, j: Expr) -> Tenso
     counts = tp.recurrence((vocabulary,), domain=(u, r, j), name="counts")
     counts[u, r, j, u < 1] = tp.zeros((vocabulary,))
     counts[u, r, j] = (counts + tp.one_hot(token, vocabulary))[u - 1, r, j]
+    return penalized_by(logits, counts, tp.input("in_prompt", (vocabulary,), "bool", domain=(r,)))
+
+
+def penalized_by(logits: Tensor, counts: Tensor, in_prompt: Tensor, domain: Domain = ()) -> Tensor:
+    """The logits after the penalties, of a text that has each token of the vocabulary as often as `counts` says."""
     is_used = counts > 0
-    seen = is_used | tp.input("in_prompt", (vocabulary,), "bool", domain=(r,))
-    repetition = tp.input("repetition_penalty", ())
+    seen = is_used | in_prompt
+    repetition, frequency, presence = (
+        tp.input(f"{name}_penalty", (), domain=domain) for name in ("repetition", "frequency", "presence")
+    )
     repeated = tp.where(logits > 0, logits / repetition, logits * repetition)
-    penalty = tp.input("frequency_penalty", ()) * counts + tp.input("presence_penalty", ()) * is_used.astype("float32")
+    penalty = frequency * counts + presence * is_used.astype("float32")
     return tp.where(seen, repeated, logits) - penalty
+
+
+def report(logits: Tensor, token: Tensor, count: int) -> dict[str, Tensor]:
+    """The outputs `logprob` of a token, and of the `count` most likely ones `top_logprobs` and `top_tokens`."""
+    logprobs = tp.log_softmax(logits, -1)
+    values, top = tp.top_k(logprobs, count)
+    return {"logprob": logprobs.index(0, token), "top_logprobs": values, "top_tokens": top}
