@@ -50,6 +50,7 @@ from tempo_llm.flags import (
 )  # fmt: skip
 from tempo_llm.json_files import JsonObject, parse_json
 from tempo_llm.lines import Line, Lines, completion_report, read_prompts
+from tempo_llm.serve.command import serve
 from tempo_llm.streams import drop_output, explained, open_streams
 
 if TYPE_CHECKING:
@@ -639,6 +640,12 @@ def bench(
             typer.echo(json.dumps(asdict(figures)))
         else:
             typer.echo(str(figures))
+
+
+# -- serve --------------------------------------------------------------------------------------------------------------
+
+
+app.command()(serve)
 
 
 # -- quantize -----------------------------------------------------------------------------------------------------------

@@ -19,12 +19,11 @@ import tempo_core as tp
 from tempo_core.nn.patterns import Pattern
 from tempo_llm.generate import Generator
 from tempo_llm.prefixes import Prefixes
-from tempo_llm.sampling import Features
 from tempo_llm.serve.cache import RowCache
-from tempo_llm.serve.choice import Choice, form_of
+from tempo_llm.serve.choice import Choice
 from tempo_llm.serve.jobs import Failure, Job, Update
 from tempo_llm.serve.programs import block_program, token_program
-from tempo_llm.serve.rows import SHORT_BLOCK, Row
+from tempo_llm.serve.rows import SHORT_BLOCK, Row, choice_of
 from tempo_llm.serve.tiles import TILE
 from tempo_llm.tokenizer import Tokenizer
 
@@ -73,8 +72,9 @@ class Engine:
         """Compile the programs of tokens and blocks, and the most common ways to choose; the others follow in a thread."""
         self._step({})
         for size in self._blocks:
-            nobody = Row(0, Job([0] * (size + 1), 1, lambda update: None), None, self.generator.config.vocab_size)
-            self._read(nobody)
+            nobody = Job([0] * (size + 1), 1, lambda update: None)
+            nobody.choice = choice_of(nobody, self.generator.config.vocab_size)
+            self._read(Row(0, nobody, None))
         self.prompt_tokens = 0
         self._choice.compile_first()
 
@@ -82,7 +82,11 @@ class Engine:
         self._thread.start()
 
     def submit(self, job: Job) -> Failure | None:
-        """Have a job served. Returns why it is not, if the queue is full or the server is about to end."""
+        """Have a job served. Returns why it is not, if the queue is full or the server is about to end.
+
+        Raises RequestError for a bias of tokens that the model does not know.
+        """
+        job.choice = choice_of(job, self.generator.config.vocab_size)
         with self._condition:
             if self._is_draining or self._is_stopped:
                 return REFUSED
@@ -114,6 +118,10 @@ class Engine:
         if self._thread.ident is not None:
             self._thread.join(seconds)
         return not self._thread.is_alive()
+
+    @property
+    def is_draining(self) -> bool:
+        return self._is_draining
 
     @property
     def is_alive(self) -> bool:
@@ -185,13 +193,12 @@ class Engine:
 
     def _admit(self) -> None:
         """Give free rows to the jobs that came first. One whose program is not compiled yet lets others pass."""
-        vocabulary = self.generator.config.vocab_size
         with self._condition:
-            ready = [job for job in self._waiting if self._choice.is_ready(_form(job, vocabulary))][: len(self._free)]
+            ready = [job for job in self._waiting if job.choice and self._choice.is_ready(job.choice.features)][: len(self._free)]
             for job in ready:
                 self._waiting.remove(job)
         for job in ready:
-            row = Row(self._free.pop(), job, self.tokenizer, vocabulary)
+            row = Row(self._free.pop(), job, self.tokenizer)
             self._busy[row.number] = row
             self.cache.reset(row.number)
             found = None if self.prefixes is None else self.prefixes.find(job.prompt, TILE)
@@ -230,11 +237,14 @@ class Engine:
         choices = {}
         for number, row in rows.items():
             grammar = row.job.grammar
-            choices[number] = row.choice, None if grammar is None else grammar.mask()
+            try:
+                choices[number] = row.choice, None if grammar is None else grammar.mask()
+            except ValueError as error:
+                self._finish(row, Update(error=Failure(500, str(error), "grammar_error")))
         chosen = self._choice.choose(logits, choices)
-        for number, row in rows.items():
+        for number, token in chosen.items():
+            row, update = rows[number], rows[number].take(token)
             self.tokens += 1
-            update = row.take(chosen[number])
             if update.is_last:
                 self._finish(row, update)
             else:
@@ -287,10 +297,6 @@ class Engine:
             start, stop = (0 if end is None else int(tp.Expr.of(end)) for end in (part.start, part.stop))
             needed[np.arange(start, min(stop, before), 1 if part.step is None else int(part.step)) // TILE] = True
         return needed
-
-
-def _form(job: Job, vocabulary: int) -> Features:
-    return form_of(job.sampling, job.grammar is not None, job.has_logprobs, vocabulary)
 
 
 def _tell(job: Job, update: Update) -> None:

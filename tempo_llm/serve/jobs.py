@@ -11,6 +11,7 @@ import numpy as np
 
 from tempo_llm.requests import TokenLogprobs
 from tempo_llm.sampling import Sampling
+from tempo_llm.serve.choice import RowChoice
 
 
 class Grammar(Protocol):
@@ -70,6 +71,7 @@ class Job:
     grammar: Grammar | None = None
     deadline: float = float("inf")
     arrived: float = field(default_factory=time.monotonic)
+    choice: RowChoice | None = None  # the engine's
     is_cancelled: bool = False  # set by any thread
     cached_tokens: int = 0  # of the prompt: shared with earlier prompts, and not computed
     first_token_at: float | None = None

@@ -19,20 +19,26 @@ from tempo_llm.writer import Writer
 SHORT_BLOCK = 16  # places of a block of the rest of a prompt, if it is no longer
 
 
+def choice_of(job: Job, vocabulary: int) -> RowChoice:
+    """What a job asks of the choice of its tokens. Raises RequestError for a bias of tokens that the model does not know."""
+    prompt, sampling = job.prompt, job.sampling
+    features = form_of(sampling, job.grammar is not None, job.has_logprobs, vocabulary)
+    draws = np.zeros(0, np.float32)
+    if features.is_sampled:
+        draws = uniform_draws(job.seed, prompt, job.sample, len(prompt) + job.max_new_tokens)[len(prompt) :]
+    return RowChoice(sampling, features, prompt, draws, vocabulary)
+
+
 class Row:
     """A job in the row `number`. Of its prompt, `filled` positions are in the cache; the last token is computed with the first new one."""
 
-    def __init__(self, number: int, job: Job, tokenizer: Tokenizer | None, vocabulary: int):
+    def __init__(self, number: int, job: Job, tokenizer: Tokenizer | None):
         self.number, self.job, self.filled = number, job, 0
-        prompt, sampling = job.prompt, job.sampling
-        features = form_of(sampling, job.grammar is not None, job.has_logprobs, vocabulary)
-        draws = np.zeros(0, np.float32)
-        if features.is_sampled:
-            draws = uniform_draws(job.seed, prompt, job.sample, len(prompt) + job.max_new_tokens)[len(prompt) :]
-        self.choice = RowChoice(sampling, features, prompt, draws, vocabulary)
+        assert job.choice is not None
+        self.choice = job.choice
         self.writer = Writer(tokenizer, job.stops)
         self.blocks: list[dict[str, np.ndarray]] = []  # what was computed of whole blocks of the prompt, to be shared
-        self.token, self.count = int(prompt[-1]), 0
+        self.token, self.count = int(job.prompt[-1]), 0
 
     @property
     def is_reading(self) -> bool:
