@@ -11,7 +11,6 @@ from typing import Any
 from tempo_llm.requests import TokenLogprobs
 from tempo_llm.serve.asked import Asked
 from tempo_llm.serve.jobs import Update
-from tempo_llm.serve.tools import may_be_call
 from tempo_llm.tokenizer import Tokenizer
 
 
@@ -120,7 +119,7 @@ class ChatAnswer(Answer):
         choice, reason = self.choices[number], update.finish_reason
         logprobs = self._logprobs(update.token_ids, update.logprobs, 0)
         delta: dict[str, Any] = {"content": choice.text[choice.shown :]}
-        if self.asked.tools is not None and may_be_call(choice.text):
+        if self.asked.tools is not None and self.asked.tools.may_be_call(choice.text):
             if reason is None:
                 return
             calls = self.asked.tools.calls(choice.text)

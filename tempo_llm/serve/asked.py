@@ -85,7 +85,7 @@ class Asking:
     def grammar(self, asked: Asked) -> Grammar | None:
         """A matcher of its own for one job."""
         if asked.tools is not None:
-            return self.grammars.of_calls(asked.tools.schemas, not asked.tools.is_forced)
+            return self.grammars.of_calls(asked.tools.schemas, not asked.tools.is_forced, asked.tools.is_wrapped)
         if isinstance(asked.schema, Mapping):
             return self.grammars.of_schema(asked.schema, "response_format")
         return None if asked.schema is None else self.grammars.any_object()

@@ -12,11 +12,10 @@ from tempo_llm.serve.problems import Problem
 from tempo_llm.tokenizer import Tokenizer
 
 _CALLS = """start: {start}
-calls: call (WS call)*
-call: "<tool_call>" WS one WS "</tool_call>" | one
+call: {call}
 one: %json {schema}
 WS: /[ \\n]*/
-text: /[^{{<](.|\\n)*/
+text: /[^{other}](.|\\n)*/
 """
 
 
@@ -39,12 +38,16 @@ class Grammars:
         text = json.dumps(schema)
         return self._grammar(LLMatcher.grammar_from_json_schema(text, {"whitespace_flexible": False}), param)
 
-    def of_calls(self, schemas: Sequence[Mapping[str, Any]], can_be_text: bool) -> TokenGrammar:
-        """A call of one of several tools, each by the schema of its call; or a text that does not begin as one."""
+    def of_calls(self, schemas: Sequence[Mapping[str, Any]], can_be_text: bool, is_wrapped: bool) -> TokenGrammar:
+        """A call of one of several tools, each by the schema of its call; or a text that does not begin as one.
+
+        A call that `is_wrapped` may stand between `<tool_call>` and `</tool_call>`.
+        """
         schema = schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
         whole = {**schema, "x-guidance": {"whitespace_flexible": False}}
         start = "call | text" if can_be_text else "call"
-        return self._grammar(_CALLS.format(start=start, schema=json.dumps(whole)), "tools")
+        call, other = ('"<tool_call>" WS one WS "</tool_call>" | one', "{<") if is_wrapped else ("one", "{")
+        return self._grammar(_CALLS.format(start=start, call=call, other=other, schema=json.dumps(whole)), "tools")
 
     def _grammar(self, grammar: str, param: str) -> TokenGrammar:
         from llguidance import LLMatcher

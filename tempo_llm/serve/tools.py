@@ -11,21 +11,21 @@ from tempo_llm.serve.problems import Problem
 from tempo_llm.serve.schemas import ChatBody, Function, NamedTool
 from tempo_llm.tokenizer import Tokenizer
 
-_TOLD = """You can call these functions:
-{functions}
-To call one, answer with nothing but JSON: {{"name": ..., "{key}": {{...}}}}.
+_TOLD = """Functions: {functions}
+To call one, answer with JSON: {{"name": ..., "{key}": {{...}}}}
 
 """
 
 
 class Tools:
-    """The tools of a request. `is_forced`: the answer is a call; else it may be one, if it begins with `{` or with `<tool_call>`."""
+    """The tools of a request. `is_forced`: the answer is a call; else it may be one, if it begins with `{`, or as the template has it."""
 
     def __init__(self, functions: Sequence[Function], is_forced: bool, template: str):
         self.functions, self.is_forced = functions, is_forced
         self.is_told = "tools" in template  # the template tells of tools by itself
         is_llama = self.is_told and '"parameters"' in template and "<tool_call>" not in template
         self.key = "parameters" if is_llama else "arguments"
+        self.is_wrapped = "<tool_call>" in template  # calls may stand between marks
 
     @staticmethod
     def of(body: ChatBody, tokenizer: Tokenizer) -> Tools | None:
@@ -57,21 +57,25 @@ class Tools:
         """Tell of the tools in the first message of a user, if the template does not."""
         first = next((message for message in messages if message["role"] == "user"), None)
         if not self.is_told and first is not None:
-            functions = "\n".join(json.dumps(self._shown(each)) for each in self.functions)
+            functions = json.dumps([self._shown(each) for each in self.functions], separators=(",", ":"))
             first["content"] = _TOLD.format(functions=functions, key=self.key) + first["content"]
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
-        """The JSON of a call of each tool."""
+        """The JSON of a call of each tool. Arguments that a tool does not name are left out, unless its parameters ask for them."""
         return [
             {
                 "type": "object",
-                "properties": {"name": {"const": each.name}, self.key: each.parameters or {"type": "object"}},
+                "properties": {"name": {"const": each.name}, self.key: {"additionalProperties": False, **(each.parameters or {"type": "object"})}},
                 "required": ["name", self.key],
                 "additionalProperties": False,
             }
             for each in self.functions
         ]
+
+    def may_be_call(self, text: str) -> bool:
+        """Whether a text that has begun so may become a call."""
+        return not text or text[0] == "{" or (self.is_wrapped and text[0] == "<")
 
     def calls(self, text: str) -> list[dict[str, Any]]:
         """The calls that an answer is: none if it is a text, or no whole call."""
@@ -89,14 +93,6 @@ class Tools:
 
     @staticmethod
     def _shown(function: Function) -> dict[str, Any]:
-        return {
-            "name": function.name,
-            "description": function.description or "",
-            "parameters": function.parameters or {"type": "object", "properties": {}},
-        }
-
-
-def may_be_call(text: str) -> bool:
-    """Whether a text that has begun so may become a call."""
-    start = text.lstrip()
-    return not start or start[0] in "{<"
+        description = {} if function.description is None else {"description": function.description}
+        parameters = function.parameters or {"type": "object", "properties": {}}
+        return {"name": function.name, **description, "parameters": parameters}
