@@ -73,6 +73,12 @@ class ServerProcess:
         return int(found[1]) * 1024
 
     @property
+    def processor_seconds(self) -> float:
+        """What all of its threads have used of processors so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
     def open_files(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 

@@ -197,7 +197,7 @@ class Service:
     # -- paths --------------------------------------------------------------------------------------------------------
 
     async def _page(self, request: Request) -> Response:
-        return HTMLResponse(PAGE.read_text(encoding="utf-8"), headers={"Content-Security-Policy": "default-src 'self' 'unsafe-inline'"})
+        return HTMLResponse(PAGE.read_text(encoding="utf-8"), headers={"Content-Security-Policy": "default-src 'self' 'unsafe-inline'; img-src data:"})
 
     async def _health(self, request: Request) -> Response:
         if not self.engine.is_alive:

@@ -16,6 +16,7 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core import Tensor
+from tempo_core.compiling import leave_behind
 from tempo_llm.sampling import EXCLUDED, Features, Sampling, choose, penalized_by, report
 
 Program = tp.Program[dict[str, np.ndarray]]
@@ -86,12 +87,18 @@ class Choice:
         self.programs = {features: choice_program(features, rows, vocabulary, config) for features in forms(vocabulary)}
         self._ready: set[Features] = set()
         self._wanted: deque[Features] = deque()
+        self._is_closed = False
         self._thread = threading.Thread(target=self._compile_all, name="tempo-choice", daemon=True)
 
     def compile_first(self, count: int = 2) -> None:
         for features in list(self.programs)[:count]:
             self._compile(features)
+        leave_behind(self._thread)
         self._thread.start()
+
+    def close(self) -> None:
+        """Compile no further programs."""
+        self._is_closed = True
 
     def is_ready(self, features: Features) -> bool:
         """Whether a program is compiled. If it is not, it is the next one."""
@@ -103,7 +110,7 @@ class Choice:
         return False
 
     def _compile_all(self) -> None:
-        while len(self._ready) < len(self.programs):
+        while len(self._ready) < len(self.programs) and not self._is_closed:
             rest = [features for features in (*self._wanted, *self.programs) if features not in self._ready]
             self._compile(rest[0])
 

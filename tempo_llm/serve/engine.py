@@ -146,6 +146,7 @@ class Engine:
         except BaseException as error:
             LOG.exception("the engine has failed")
             self.failure = error
+        self._choice.close()
         failure = Failure(500, "the engine has failed; see the server's log", "engine_error") if self.failure else REFUSED
         with self._condition:
             self._is_stopped = True

@@ -167,8 +167,9 @@ def parsed(kind: type[B], body: bytes) -> B:
 
 
 def _problem(kind: type[Body], error: ValidationError) -> Problem:
-    """The first mistake, in words."""
-    first = error.errors(include_url=False, include_context=False)[0]
+    """The first mistake, in words; of a value that may have several types, that of the type that it comes closest to."""
+    errors = error.errors(include_url=False, include_context=False)
+    first = max(errors, key=lambda each: (each["loc"][:1] == errors[0]["loc"][:1], len(each["loc"])))
     place = [str(part) for part in first["loc"]]
     name = place[0] if place else None
     shown = ".".join(part for part in place if not _is_kind(part))
@@ -183,4 +184,4 @@ def _problem(kind: type[Body], error: ValidationError) -> Problem:
 
 def _is_kind(part: str) -> bool:
     """Whether a part of a place is the name of one of several types, and not of a field."""
-    return part[:1].isupper() or any(sign in part for sign in "[](){}") or part in ("str", "int", "float", "dict", "list")
+    return part[:1].isupper() or any(sign in part for sign in "[](){}-") or part in ("str", "int", "float", "dict", "list")
