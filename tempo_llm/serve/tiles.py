@@ -47,10 +47,13 @@ class TiledAttention:
         at = "b" if batched[1] else ""
         scores = self._scores(jnp.einsum(f"bkqw,{at}pkw->bkqp", query, keys), near)
         top = scores.max(-1, keepdims=True)
-        if rest:
-            top = jnp.maximum(top, rest[0])
+        further = [x if has else x[None] for x, has in zip(rest, batched[11:], strict=True)]
+        for score in further:
+            top = jnp.maximum(top, score)
         shares = jnp.where(near[:, None, None], jnp.exp(scores - top), 0)
-        total = shares.sum(-1, keepdims=True) + (jnp.exp(rest[0] - top) if rest else 0)
+        total = shares.sum(-1, keepdims=True)
+        for score in further:
+            total += jnp.exp(score - top)
         mixed = jnp.einsum(f"bkqp,{at}pkw->bkqw", shares.astype(values.dtype), values).astype(jnp.float32)
 
         def tile(number: Array, sums: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -63,7 +66,7 @@ class TiledAttention:
             higher = jnp.maximum(top, scores.max(-1, keepdims=True))
             shares = jnp.where(inside[:, None, None], jnp.exp(scores - higher), 0)
             shrink = jnp.exp(top - higher)
-            weighed = jnp.einsum(f"bkqp,{at}kpw->bkqw", shares.astype(near_values.dtype), near_values)
+            weighed = jnp.einsum(f"bkqp,{at}kpw->bkqw", shares.astype(near_values.dtype), near_values).astype(jnp.float32)
             return higher, total * shrink + shares.sum(-1, keepdims=True), mixed * shrink + weighed
 
         _, total, mixed = jax.lax.fori_loop(0, count, tile, (top, total, mixed))
