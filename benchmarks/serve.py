@@ -128,7 +128,9 @@ def throughput(server: ServerProcess, vocabulary: int, clients: int, prompt: int
     }
 
 
-def under_load(server: ServerProcess, vocabulary: int, rows: int, prompt: int, long: int, tokens: int, turns: int) -> dict[str, float]:
+def under_load(
+    server: ServerProcess, vocabulary: int, rows: int, prompt: int, long: int, tokens: int, turns: int
+) -> dict[str, float]:
     """The time to the first token of a short request, while other rows write, and one client sends long prompts."""
     is_over, others = threading.Event(), list[list[float]]()
 

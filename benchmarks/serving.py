@@ -88,4 +88,3 @@ def metric(text: str, name: str) -> float:
     found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
     assert found is not None, name
     return float(found[1])
-

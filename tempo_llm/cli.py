@@ -685,6 +685,8 @@ def doctor() -> None:
             Extra("sentencepiece", "llm", "tokenizer.model"),
             Extra("jinja2", "llm", "chat templates"),
             Extra("pydantic", "llm", "train"),
+            Extra("uvicorn", "serve", "serve"),
+            Extra("llguidance", "serve", "answers of serve that follow a schema"),
             Extra("wandb", "wandb", "train --track"),
         )
         numbers = versions(("tempo-dl", "jax", "jaxlib", "numpy", "islpy", "safetensors", *(extra.package for extra in extras)))

@@ -18,8 +18,45 @@ from typing import Any
 
 from benchmarks.serving import ServerProcess, metric
 
-WORDS = "one two three red blue cat dog house 12 30 + = what is the opposite of hot ? . count from 3 to 9 Tom has a and ran home hello".split()
-SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 99}, "ok": {"type": "boolean"}}, "required": ["n", "ok"]}
+WORDS = [
+    "one",
+    "two",
+    "three",
+    "red",
+    "blue",
+    "cat",
+    "dog",
+    "house",
+    "12",
+    "30",
+    "+",
+    "=",
+    "what",
+    "is",
+    "the",
+    "opposite",
+    "of",
+    "hot",
+    "?",
+    ".",
+    "count",
+    "from",
+    "3",
+    "to",
+    "9",
+    "Tom",
+    "has",
+    "a",
+    "and",
+    "ran",
+    "home",
+    "hello",
+]
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "maximum": 99}, "ok": {"type": "boolean"}},
+    "required": ["n", "ok"],
+}
 
 
 @dataclass
@@ -118,7 +155,9 @@ async def send_all(url: str, key: str, requests: list[Sent], at_a_time: int) -> 
 
     gate = asyncio.Semaphore(at_a_time)
     limits = httpx.Limits(max_connections=at_a_time, max_keepalive_connections=at_a_time)
-    async with httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}, limits=limits, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=url, headers={"Authorization": f"Bearer {key}"}, limits=limits, trust_env=False
+    ) as client:
 
         async def one(sent: Sent) -> None:
             async with gate:
@@ -145,7 +184,26 @@ def check_random(server: ServerProcess, key: str, count: int, seed: int, at_a_ti
 
 # -- malformed --------------------------------------------------------------------------------------------------------
 
-WRONG: list[Any] = [None, True, -1, 2.5, 10**30, 1e308, "", "x", "\0", [], [1], [None], {}, {"a": {}}, [[]], [["a"]], "a" * 5000, [[1, -5]]]
+WRONG: list[Any] = [
+    None,
+    True,
+    -1,
+    2.5,
+    10**30,
+    1e308,
+    "",
+    "x",
+    "\0",
+    [],
+    [1],
+    [None],
+    {},
+    {"a": {}},
+    [[]],
+    [["a"]],
+    "a" * 5000,
+    [[1, -5]],
+]
 FIELDS = ["model", "prompt", "messages", "max_tokens", "temperature", "top_p", "n", "stop", "seed", "logit_bias", "stream", "stream_options", "tools",
           "tool_choice", "response_format", "logprobs", "top_logprobs", "best_of", "echo", "suffix", "top_k", "presence_penalty", "prompts"]  # fmt: skip
 LITERAL: list[tuple[str, str, bytes, dict[str, str]]] = [
@@ -183,7 +241,9 @@ def malformed(source: random.Random, model: str) -> tuple[str, str, bytes, dict[
     if source.random() < 0.2:
         body = {name: value for name, value in body.items() if name not in ("model", source.choice(("prompt", "messages")))}
     if is_chat and source.random() < 0.3:
-        body["messages"] = [source.choice([{}, {"role": "x", "content": "a"}, {"role": "user"}, {"role": "user", "content": 5}, "a", None])]
+        body["messages"] = [
+            source.choice([{}, {"role": "x", "content": "a"}, {"role": "user"}, {"role": "user", "content": 5}, "a", None])
+        ]
     path = "/v1/chat/completions" if is_chat else "/v1/completions"
     return "POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"}
 
@@ -206,7 +266,9 @@ def check_malformed(server: ServerProcess, key: str, count: int, seed: int, tall
             except (ValueError, KeyError, TypeError):
                 tally.wrong.append(shown)
                 continue
-            has_form = error.keys() == {"message", "type", "param", "code"} and isinstance(error["message"], str) and error["message"]
+            has_form = (
+                error.keys() == {"message", "type", "param", "code"} and isinstance(error["message"], str) and error["message"]
+            )
             if not 400 <= response.status_code < 500 or not has_form:
                 tally.wrong.append(shown)
 
@@ -215,6 +277,11 @@ def metrics_of(server: ServerProcess, key: str) -> str:
     import httpx
 
     return httpx.get(f"{server.url}/metrics", headers={"Authorization": f"Bearer {key}"}, trust_env=False).text
+
+
+def held_bytes(server: ServerProcess, key: str) -> float:
+    """The resident memory of a server, but for what it keeps of prompts."""
+    return server.resident_bytes - metric(metrics_of(server, key), "tempo_shared_prefix_bytes")
 
 
 def settled(server: ServerProcess, key: str, seconds: float = 10.0) -> list[str]:
@@ -238,17 +305,21 @@ def main(arguments: list[str]) -> int:
     tally, key = Tally(), "secret"
     with ServerProcess("--rows", "8", "--api-key", key, "--log-level", "warning") as server:
         check_random(server, key, 50, options.seed + 1, options.at_a_time, Tally())  # so that all that is kept is there
-        before = server.resident_bytes, server.open_files
+        before = held_bytes(server, key), server.open_files
         begun = time.monotonic()
         check_random(server, key, options.count, options.seed, options.at_a_time, tally)
         seconds = time.monotonic() - begun
         check_malformed(server, key, options.malformed, options.seed, tally)
         left = settled(server, key)
-        grown, files = server.resident_bytes - before[0], server.open_files - before[1]
+        grown, files = held_bytes(server, key) - before[0], server.open_files - before[1]
         status = server.end()
-    print(f"{tally.answered} answered, {tally.cancelled} cancelled, {tally.refused} refused, in {seconds:.0f} s; {len(tally.different)} differ alone")
+    print(
+        f"{tally.answered} answered, {tally.cancelled} cancelled, {tally.refused} refused, in {seconds:.0f} s; {len(tally.different)} differ alone"
+    )
     print(f"{tally.malformed} malformed, {len(tally.wrong)} of them without a status of 400 to 499 and a reason")
-    print(f"resident memory {grown / 1e6:+.1f} MB, open files {files:+d}; left: {', '.join(left) or 'nothing'}; exit status {status}")
+    print(
+        f"resident memory {grown / 1e6:+.1f} MB, open files {files:+d}; left: {', '.join(left) or 'nothing'}; exit status {status}"
+    )
     for line in (*tally.different[:20], *tally.wrong[:20]):
         print(line)
     return bool(tally.different or tally.wrong or tally.refused or left or status)

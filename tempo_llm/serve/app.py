@@ -192,12 +192,17 @@ class Service:
 
     def _check_model(self, name: str) -> None:
         if name != self.settings.name:
-            raise Problem(404, f"there is no model {name[:100]!r}; this server has {self.settings.name!r}", "model", "model_not_found")
+            raise Problem(
+                404, f"there is no model {name[:100]!r}; this server has {self.settings.name!r}", "model", "model_not_found"
+            )
 
     # -- paths --------------------------------------------------------------------------------------------------------
 
     async def _page(self, request: Request) -> Response:
-        return HTMLResponse(PAGE.read_text(encoding="utf-8"), headers={"Content-Security-Policy": "default-src 'self' 'unsafe-inline'; img-src data:"})
+        return HTMLResponse(
+            PAGE.read_text(encoding="utf-8"),
+            headers={"Content-Security-Policy": "default-src 'self' 'unsafe-inline'; img-src data:"},
+        )
 
     async def _health(self, request: Request) -> Response:
         if not self.engine.is_alive:

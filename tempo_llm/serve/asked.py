@@ -45,7 +45,9 @@ class Asking:
 
     def __init__(self, model: Model, max_context: int, max_new_tokens: int, grammars: Grammars):
         self.model, self.max_context, self.max_new_tokens, self.grammars = model, max_context, max_new_tokens, grammars
-        self._defaults = {"temperature": 1.0, **model_settings(model.directory)} if model.directory.is_dir() else {"temperature": 1.0}
+        self._defaults = (
+            {"temperature": 1.0, **model_settings(model.directory)} if model.directory.is_dir() else {"temperature": 1.0}
+        )
 
     def completion(self, body: CompletionBody) -> Asked:
         if body.echo:
@@ -122,7 +124,9 @@ class Asking:
         for token, bias in (body.logit_bias or {}).items():
             if not token.isdecimal() or len(token) > 9 or int(token) >= self.model.config.vocab_size:
                 most = self.model.config.vocab_size - 1
-                raise Problem(400, f"`logit_bias` has the token {token[:20]!r}; tokens are 0 to {most}", "logit_bias", "invalid_value")
+                raise Problem(
+                    400, f"`logit_bias` has the token {token[:20]!r}; tokens are 0 to {most}", "logit_bias", "invalid_value"
+                )
             biases[int(token)] = bias
         try:
             return Sampling(**{**self._defaults, **given}, logit_bias=biases)

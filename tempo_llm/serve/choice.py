@@ -69,8 +69,9 @@ class RowChoice:
     def draw(self) -> float:
         return float(self.draws[self.count]) if self.features.is_sampled else 0.0
 
-    def biased(self, mask: np.ndarray | None) -> np.ndarray | None:
+    def biased(self, mask: np.ndarray | None) -> np.ndarray:
         """The bias of each token; those that are not in the mask are excluded."""
+        assert self.bias is not None
         return self.bias if mask is None else np.where(mask, self.bias, np.float32(2 * EXCLUDED))
 
     def took(self, token: int) -> None:

@@ -36,7 +36,8 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen at; 0.0.0.0 is all of this machine.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0 takes a free one.")] = 8000,
     api_key: Annotated[
-        str | None, typer.Option(envvar="TEMPO_API_KEY", help="A key that clients must send. Better in $TEMPO_API_KEY: others see flags.")
+        str | None,
+        typer.Option(envvar="TEMPO_API_KEY", help="A key that clients must send. Better in $TEMPO_API_KEY: others see flags."),
     ] = None,
     rows: Annotated[int, typer.Option(help="How many texts are written at a time; others wait.")] = 8,
     max_context: Annotated[
@@ -67,7 +68,9 @@ def serve(
             if not value > 0:
                 raise RequestError(f"{flag} is {value:g}; it must be above 0")
         if api_key is not None and not (api_key and api_key.isascii() and api_key.isprintable() and " " not in api_key):
-            raise RequestError("the key must be ASCII text without spaces, and not empty", hint="leave it out to serve without a key")
+            raise RequestError(
+                "the key must be ASCII text without spaces, and not empty", hint="leave it out to serve without a key"
+            )
         try:
             from tempo_llm.serve.server import Settings, Sizes, bound, engine_of, is_loopback
             from tempo_llm.serve.server import serve as run
@@ -89,7 +92,13 @@ def serve(
 
 
 def _loaded(
-    command: ExitStack, model: str | None, dtype: str | None, attention: str | None, cache: Path | None, no_cache: bool, device: str | None
+    command: ExitStack,
+    model: str | None,
+    dtype: str | None,
+    attention: str | None,
+    cache: Path | None,
+    no_cache: bool,
+    device: str | None,
 ) -> Model:
     from tempo_core.runs.commands import announcing
     from tempo_core.runs.device import use_device

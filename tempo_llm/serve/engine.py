@@ -279,7 +279,9 @@ class Engine:
 
     # -- tiles --------------------------------------------------------------------------------------------------------
 
-    def _tiles_for(self, patterns: tuple[Pattern, ...], positions: range | list[int], before: int | None = None) -> dict[str, np.ndarray]:
+    def _tiles_for(
+        self, patterns: tuple[Pattern, ...], positions: range | list[int], before: int | None = None
+    ) -> dict[str, np.ndarray]:
         """The tiles of the cache that queries at some positions need: of all positions `before` one, or before themselves."""
         inputs: dict[str, np.ndarray] = {}
         for number in range(len(patterns)):
@@ -287,7 +289,9 @@ class Engine:
             for position in positions:
                 needed |= self._tiles(number, position, position if before is None else before)
             (tiles,) = np.nonzero(needed)
-            inputs[f"tiles.{number}"] = np.resize(tiles, len(needed)).astype(np.int32) if len(tiles) else np.zeros(len(needed), np.int32)
+            inputs[f"tiles.{number}"] = (
+                np.resize(tiles, len(needed)).astype(np.int32) if len(tiles) else np.zeros(len(needed), np.int32)
+            )
             inputs[f"count.{number}"] = np.asarray(len(tiles), np.int32)
         return inputs
 

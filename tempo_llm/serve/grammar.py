@@ -55,7 +55,9 @@ class Grammars:
         tokens = self._tokenizer()
         said = LLMatcher.validate_grammar(grammar, tokens)
         if said:
-            raise Problem(400, f"`{param}` has a schema that cannot be followed: {' '.join(said.split())[:400]}", param, "invalid_schema")
+            raise Problem(
+                400, f"`{param}` has a schema that cannot be followed: {' '.join(said.split())[:400]}", param, "invalid_schema"
+            )
         return TokenGrammar(LLMatcher(tokens, grammar, log_level=0), self._vocabulary)
 
     def _tokenizer(self) -> Any:

@@ -27,7 +27,10 @@ class _OfEngine(Collector):
             "tempo_rows_busy": ("Rows that serve a request.", engine.running),
             "tempo_requests_waiting": ("Continuations that wait for a row.", engine.waiting),
             "tempo_cache_bytes": ("Bytes of keys, values and states of all rows.", engine.cache.nbytes),
-            "tempo_shared_prefix_bytes": ("Bytes of what is kept of prompts.", 0 if engine.prefixes is None else engine.prefixes.nbytes),
+            "tempo_shared_prefix_bytes": (
+                "Bytes of what is kept of prompts.",
+                0 if engine.prefixes is None else engine.prefixes.nbytes,
+            ),
         }
         for name, (words, value) in gauges.items():
             yield GaugeMetricFamily(name, words, value)
@@ -51,7 +54,9 @@ class Metrics:
         self._first = Histogram(
             "tempo_time_to_first_token_seconds", "From a request to its first token.", buckets=_SECONDS, registry=self._registry
         )
-        self._whole = Histogram("tempo_request_seconds", "From a request to its last token.", buckets=_SECONDS, registry=self._registry)
+        self._whole = Histogram(
+            "tempo_request_seconds", "From a request to its last token.", buckets=_SECONDS, registry=self._registry
+        )
 
     def answered(self, path: str, status: int) -> None:
         self._requests.labels(path, str(status)).inc()

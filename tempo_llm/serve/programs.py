@@ -51,9 +51,11 @@ class Cached:
     def position(self) -> Tensor:
         return self.start if self.place is None else self.start + self.place
 
-
-    def attended(self, layer: Attending, queries: Tensor, keys: Tensor, values: Tensor, pattern: Pattern) -> Tensor:
+    def attended(
+        self, layer: tp.nn.GroupedQueryAttention, queries: Tensor, keys: Tensor, values: Tensor, pattern: Pattern
+    ) -> Tensor:
         """What queries [heads, head width] attend to, of the cache and of the points themselves: [heads * head width]."""
+        assert isinstance(layer, Attending)
         (step,) = (each for each in keys.domain.steps if self._is_of_layers(each.expr))
         number = self._kind(pattern)
         rows = self.position
@@ -63,7 +65,9 @@ class Cached:
         if self.place is None:
             around = [x.expand_dims(0) for x in (keys, values)]
         else:
-            around = [x[tuple(slice(0, self.size) if s.expr == self.place else s.expr for s in x.domain.steps)] for x in (keys, values)]
+            around = [
+                x[tuple(slice(0, self.size) if s.expr == self.place else s.expr for s in x.domain.steps)] for x in (keys, values)
+            ]
         layers = step.bound_expr
         shape = (layers, self.rows, layer.key_heads, self.places, layer.head_width)
         caches = []
@@ -154,7 +158,9 @@ def token_program(generator: Generator, rows: int, places: int) -> Traced:
     stacks = stacks_of(generator.config, generator.attention)
     context = tp.Context("r", *loop_names(stacks))
     with context as ((r, R), *layers):
-        token, position, length, active = (tp.input(name, (), "int32", domain=(r,)) for name in ("token", "position", "length", "active"))
+        token, position, length, active = (
+            tp.input(name, (), "int32", domain=(r,)) for name in ("token", "position", "length", "active")
+        )
         model = Llama(generator.config, stacks, [layer for layer, _ in layers], generator.form)
         time = Cached(rows, places, generator.config.max_position_embeddings, position, length, stop=active)
         outputs = {"logits": model.logits(model.after(token, (r,), time)), **time.outputs}

@@ -80,7 +80,9 @@ class Row:
         """The next token."""
         job, token = self.job, chosen.token
         if token == NOT_FINITE:
-            return Update(error=Failure(500, f"the model's logits are not finite after token {self.position} of the text", "model_error"))
+            return Update(
+                error=Failure(500, f"the model's logits are not finite after token {self.position} of the text", "model_error")
+            )
         if job.first_token_at is None:
             job.first_token_at = time.monotonic()
         self.choice.took(token)

@@ -178,7 +178,9 @@ def _problem(kind: type[Body], error: ValidationError) -> Problem:
     if first["type"] == "extra_forbidden" and len(place) == 1:
         near = difflib.get_close_matches(place[0], kind.model_fields, 1)
         hint = f"; did you mean `{near[0]}`?" if near else ""
-        return Problem(400, f"`{place[0][:80]}` is not a parameter that this server knows{hint}", place[0][:80], "unknown_parameter")
+        return Problem(
+            400, f"`{place[0][:80]}` is not a parameter that this server knows{hint}", place[0][:80], "unknown_parameter"
+        )
     return Problem(400, f"`{shown}`: {first['msg'][:1].lower()}{first['msg'][1:]}", name, "invalid_value")
 
 

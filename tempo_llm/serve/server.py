@@ -45,7 +45,9 @@ def bound(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
         listener.listen(2048)
     except OSError as error:
-        hint = "another program listens there; take another one: --port 0" if error.errno == errno.EADDRINUSE else "--host 127.0.0.1"
+        hint = (
+            "another program listens there; take another one: --port 0" if error.errno == errno.EADDRINUSE else "--host 127.0.0.1"
+        )
         raise RequestError(f"cannot listen at {host} port {port}: {error.strerror or error}", hint=hint) from None
     return listener
 
@@ -66,7 +68,9 @@ def engine_of(model: Model, sizes: Sizes, prompt_cache: Path | None = None) -> E
     generator = model.generator
     digest: Callable[[], str] = lambda: f"{generator.digest()}-rows"  # noqa: E731  other programs round keys otherwise
     prefixes = Prefixes(SHARED_BYTES, prompt_cache, digest)
-    engine = Engine(generator, model.tokenizer if model.has_tokenizer else None, sizes.rows, sizes.max_context, sizes.queue, prefixes)
+    engine = Engine(
+        generator, model.tokenizer if model.has_tokenizer else None, sizes.rows, sizes.max_context, sizes.queue, prefixes
+    )
     engine.compile()
     return engine
 
@@ -86,7 +90,9 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(model: Model, engine: Engine, settings: Settings, listener: socket.socket, log_level: str, say: Callable[[str], None]) -> None:
+def serve(
+    model: Model, engine: Engine, settings: Settings, listener: socket.socket, log_level: str, say: Callable[[str], None]
+) -> None:
     """Serve until a signal comes, and what runs is finished."""
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
@@ -94,7 +100,9 @@ def serve(model: Model, engine: Engine, settings: Settings, listener: socket.soc
     server = Server(Service(model, engine, settings), log_level)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again at the end
-    say(f"{settings.name} at http://{shown}:{port}/v1 ({engine.rows} rows of {engine.max_context} tokens, {engine.cache.nbytes / 1e6:,.0f} MB)")
+    say(
+        f"{settings.name} at http://{shown}:{port}/v1 ({engine.rows} rows of {engine.max_context} tokens, {engine.cache.nbytes / 1e6:,.0f} MB)"
+    )
     try:
         server.run(sockets=[listener])
     finally:

@@ -42,7 +42,8 @@ class TiledAttention:
     def batch(self, size: int, batched: Sequence[bool], *operands: Array) -> tuple[Array]:
         query, keys, values, near, far, tiles, count, layer, row, cached_keys, cached_values, *rest = operands
         query, near, far = (
-            x if has else jnp.broadcast_to(x, (size, *x.shape)) for x, has in zip((query, near, far), (*batched[:1], *batched[3:5]), strict=True)
+            x if has else jnp.broadcast_to(x, (size, *x.shape))
+            for x, has in zip((query, near, far), (*batched[:1], *batched[3:5]), strict=True)
         )
         at = "b" if batched[1] else ""
         scores = self._scores(jnp.einsum(f"bkqw,{at}pkw->bkqp", query, keys), near)

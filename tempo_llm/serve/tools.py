@@ -44,7 +44,9 @@ class Tools:
             functions = [function for function in functions if function.name == choice.function.name]
             if not functions:
                 name = choice.function.name[:64]
-                raise Problem(400, f"`tool_choice` names {name!r}; the tools are {', '.join(names)}", "tool_choice", "invalid_value")
+                raise Problem(
+                    400, f"`tool_choice` names {name!r}; the tools are {', '.join(names)}", "tool_choice", "invalid_value"
+                )
         template = "" if tokenizer.template is None else tokenizer.template.text
         return Tools(functions, choice == "required" or isinstance(choice, NamedTool), template)
 
@@ -66,7 +68,10 @@ class Tools:
         return [
             {
                 "type": "object",
-                "properties": {"name": {"const": each.name}, self.key: {"additionalProperties": False, **(each.parameters or {"type": "object"})}},
+                "properties": {
+                    "name": {"const": each.name},
+                    self.key: {"additionalProperties": False, **(each.parameters or {"type": "object"})},
+                },
                 "required": ["name", self.key],
                 "additionalProperties": False,
             }

@@ -17,7 +17,20 @@ KEY = "secret"
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[ServerProcess]:
-    options = ("--rows", "4", "--queue", "24", "--api-key", KEY, "--max-bytes", "60000", "--max-new-tokens", "200", "--log-level", "warning")
+    options = (
+        "--rows",
+        "4",
+        "--queue",
+        "24",
+        "--api-key",
+        KEY,
+        "--max-bytes",
+        "60000",
+        "--max-new-tokens",
+        "200",
+        "--log-level",
+        "warning",
+    )
     with ServerProcess(*options, env={"TEMPO_VERIFY": ""}) as process:
         yield process
 
@@ -27,7 +40,8 @@ def client(server: ServerProcess) -> Iterator[Any]:
     import httpx
     import openai
 
-    with httpx.Client(trust_env=False) as http, openai.OpenAI(
-        base_url=f"{server.url}/v1", api_key=KEY, max_retries=0, http_client=http
-    ) as made:
+    with (
+        httpx.Client(trust_env=False) as http,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0, http_client=http) as made,
+    ):
         yield made

@@ -85,7 +85,9 @@ def check(generator: Generator, lengths: tuple[int, ...] = (150, 1, 17, 64, 65, 
 PATTERNS = ["full", "window=20", "window=70+sink=4", "block=32", "dilated=3", "dilated=2+window=30", "0:full,1:window=9"]
 
 
-@pytest.mark.parametrize("pattern", [PATTERNS[2], *(pytest.param(each, marks=pytest.mark.slow) for each in PATTERNS if each != PATTERNS[2])])
+@pytest.mark.parametrize(
+    "pattern", [PATTERNS[2], *(pytest.param(each, marks=pytest.mark.slow) for each in PATTERNS if each != PATTERNS[2])]
+)
 def test_patterns(pattern: str) -> None:
     check(generator_of(pattern))
 
