@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def throughput(server: ServerProcess, vocabulary: int, clients: int, prompt: int
         if turn:  # the first one warms up
             rates.append(clients * tokens / (time.perf_counter() - begun))
             processors.append((server.processor_seconds - used) / (clients * tokens))
-    gaps = [b - a for seen in times[clients:] for a, b in zip(seen, seen[1:], strict=False)]
+    gaps = [b - a for seen in times[clients:] for a, b in pairwise(seen)]
     return {
         "tokens_per_second": max(rates),
         "median_tokens_per_second": statistics.median(rates),
@@ -152,7 +153,7 @@ def under_load(
     for thread in threads:
         thread.join()
     firsts = sorted(1000 * seen[0] for seen in times)
-    gaps = sorted(1000 * (b - a) for seen in others for a, b in zip(seen, seen[1:], strict=False))
+    gaps = sorted(1000 * (b - a) for seen in others for a, b in pairwise(seen))
     return {
         "first_token_ms": statistics.median(firsts),
         "longest_first_token_ms": firsts[-1],

@@ -20,10 +20,12 @@ class ServerProcess:
     """`tempo-llm serve` on a free port of this machine. A context: the server ends with it. `said` is what it printed so far."""
 
     def __init__(self, *options: str, seconds: float = 300.0, env: dict[str, str] | None = None):
-        self._output = tempfile.NamedTemporaryFile("w+", suffix=".log", delete=False)
+        handle, path = tempfile.mkstemp(suffix=".log")
+        self._output = Path(path)
         command = [sys.executable, "-m", "tempo_llm", "serve", "--port", "0", *options]
         environment = {**os.environ, "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu"), **(env or {})}
-        self.process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT, cwd=ROOT, env=environment)
+        self.process = subprocess.Popen(command, stdout=handle, stderr=subprocess.STDOUT, cwd=ROOT, env=environment)
+        os.close(handle)
         try:
             self.name, self.url = self._ready(seconds)
         except BaseException:
@@ -43,7 +45,7 @@ class ServerProcess:
 
     @property
     def said(self) -> str:
-        return Path(self._output.name).read_text(encoding="utf-8", errors="replace")
+        return self._output.read_text(encoding="utf-8", errors="replace")
 
     def end(self, seconds: float = 60.0) -> int:
         """Ask the server to end, and wait for it. Returns its exit status."""
@@ -60,8 +62,7 @@ class ServerProcess:
 
     def __exit__(self, *of_exception: Any) -> None:
         self.end()
-        self._output.close()
-        os.unlink(self._output.name)
+        self._output.unlink()
 
     # -- what a leak would show ---------------------------------------------------------------------------------------
 

@@ -133,7 +133,7 @@ def test_what_is_shared_changes_nothing(engine: Engine) -> None:
     before = engine.shared_tokens
     texts = [Heard(engine, first[:130] + rest, 10).wait() for rest in ([5], [5], [9])]
     assert engine.shared_tokens - before == 2 * 128 and texts[0] == texts[1]
-    engine_alone = Heard(engine, first[:130] + [9], 10)
+    engine_alone = Heard(engine, [*first[:130], 9], 10)
     assert texts[2] == engine_alone.wait() and engine_alone.job.cached_tokens == 128
 
 
