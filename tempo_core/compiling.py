@@ -109,7 +109,7 @@ def interruptible(call: Callable[[], T], subject: Callable[[], Subject] | None =
         if work.started():
             work.wait(subject)
     except BaseException:
-        _leave_behind(work.thread)
+        leave_behind(work.thread)
         raise
     return work.result() if work.is_done else call()
 
@@ -197,7 +197,8 @@ def _has_options(options: Mapping[str, Any], stack: ExitStack) -> bool:
 # -- the end of the process -------------------------------------------------------------------------------------------
 
 
-def _leave_behind(thread: threading.Thread) -> None:
+def leave_behind(thread: threading.Thread) -> None:
+    """The end of the process does not wait for a thread that compiles."""
     if not _THREADS:
         atexit.register(_at_exit)  # functions that are registered later run earlier: this one before those of JAX
     _THREADS.append(thread)

@@ -80,7 +80,7 @@ class Attending(tp.nn.GroupedQueryAttention):
     def attend(self, x: Tensor, pattern: tp.nn.Pattern, time: Time) -> Tensor:
         """Attention along the positions of a text: x [hidden] at a position to its result [hidden]."""
         queries, keys, values = self.projected(x, time)
-        mixed = self.mixed(queries, time.reached(self, keys, values, pattern))
+        mixed = time.attended(self, queries, keys, values, pattern)
         return self.output(mixed if self.gate is None else mixed * tp.sigmoid(self.gate(x)))
 
     def projected(self, x: Tensor, position: Time) -> tuple[Tensor, Tensor, Tensor]:

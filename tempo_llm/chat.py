@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tempo_llm.errors import TokenizerError
@@ -65,8 +66,15 @@ class ChatTemplate:
         """The text of a conversation with one message of the user, up to the place where the model answers."""
         return self.render_all([conversation(message, system_prompt)])[0]
 
-    def render_all(self, conversations: Sequence[Sequence[Message]], prompt: bool = True) -> list[str]:
+    def render_all(
+        self,
+        conversations: Sequence[Sequence[Mapping[str, Any]]],
+        prompt: bool = True,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> list[str]:
         """The texts of conversations, each up to the place where the model answers next, or, without `prompt`, to its last message.
+
+        `variables` are further ones that the template may use, such as `tools`, as JSON has them.
 
         The template runs in a process of its own, in a sandbox, for SECONDS seconds at most. Raises TokenizerError if it fails.
         """
@@ -79,7 +87,7 @@ class ChatTemplate:
             "template": self.text,
             "conversations": [[dict(message) for message in messages] for messages in conversations],
             "prompt": prompt,
-            "tokens": dict(self.tokens),
+            "tokens": {**self.tokens, **variables},
             "paths": sys.path,
             "bytes": MEMORY,
         }

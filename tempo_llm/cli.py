@@ -52,6 +52,7 @@ from tempo_llm.flags import (
 )  # fmt: skip
 from tempo_llm.json_files import JsonObject, parse_json
 from tempo_llm.lines import Line, Lines, completion_report, read_prompts
+from tempo_llm.serve.command import serve
 from tempo_llm.streams import drop_output, explained, open_streams
 
 if TYPE_CHECKING:
@@ -660,6 +661,12 @@ def bench(
             typer.echo(str(figures))
 
 
+# -- serve --------------------------------------------------------------------------------------------------------------
+
+
+app.command()(serve)
+
+
 # -- quantize -----------------------------------------------------------------------------------------------------------
 
 
@@ -697,6 +704,8 @@ def doctor() -> None:
             Extra("sentencepiece", "llm", "tokenizer.model"),
             Extra("jinja2", "llm", "chat templates"),
             Extra("pydantic", "llm", "train"),
+            Extra("uvicorn", "serve", "serve"),
+            Extra("llguidance", "serve", "answers of serve that follow a schema"),
             Extra("wandb", "wandb", "train --track"),
         )
         numbers = versions(("tempo-dl", "jax", "jaxlib", "numpy", "islpy", "safetensors", *(extra.package for extra in extras)))

@@ -280,6 +280,11 @@ class Generator:
         return self._weights
 
     @property
+    def compile_config(self) -> tp.Config:
+        """The options of programs of this model that run without loops over positions."""
+        return tp.Config(**{**self._options, "disable": self._options["disable"][: -len(LOOPS)]})
+
+    @property
     def weight_bytes(self) -> int:
         """The bytes of all weights that a step reads: the embedding, of which it reads a row, is left out unless it is the head."""
         return sum(array.nbytes for name, array in self._weights.items() if not name.startswith("embedding."))

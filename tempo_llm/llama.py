@@ -17,7 +17,7 @@ from tempo_core.typing import Bounds
 from tempo_llm.attention import Attention
 from tempo_llm.blocks import Block, rms_norm
 from tempo_llm.config import LlamaConfig
-from tempo_llm.sampling import GREEDY, Features, choose, penalized, settings, token_counts
+from tempo_llm.sampling import GREEDY, Features, choose, penalized, report, settings, token_counts
 from tempo_llm.stacks import Stack, prefix, stacks_of
 from tempo_llm.times import Blocks, Past, Points, Time, Tokens, computed
 from tempo_llm.weights import FLOAT32, Weights
@@ -148,7 +148,7 @@ def trace_decoder(
         model = Llama(config, stacks, [layer for layer, _ in layers], weights)
         most = config.max_position_embeddings
         blocks = Blocks(n, N, s, block, start, limit, most, past)
-        last = last_hidden(model, tp.input("prompt", (), "int32", domain=(n, s, r)), blocks)
+        last = last_hidden(model, tp.input("prompt", (), "int32", domain=(n, s, r)), blocks, r)
 
         text = tp.recurrence((), "int32", domain=(u, r, j), name="text")  # token + 1: a token that is not reached yet has 0
         token = text - 1
@@ -157,7 +157,10 @@ def trace_decoder(
         before[u, r, j, u < 1] = last
         before[u, r, j] = model.after(token, (u, r, j), tokens)[u - 1, r, j]
         logits = model.logits(before)
-        scores = penalized(logits, token_counts(token, config.vocab_size, u, r, j), r) if features.is_penalized else logits
+        scores = logits
+        if features.is_penalized:
+            in_prompt = tp.input("in_prompt", (config.vocab_size,), "bool", domain=(r,))
+            scores = penalized(logits, token_counts(token, config.vocab_size, u, r, j), in_prompt)
         if features.is_biased:
             scores = scores + tp.input("logit_bias", (config.vocab_size,))
         draw = tp.input("draw", (), domain=(u, r, j)) if features.is_sampled else None
@@ -169,30 +172,26 @@ def trace_decoder(
 
         outputs: dict[str, Tensor] = {"text": text}
         if features.logprobs:
-            logprobs = tp.log_softmax(logits, -1)
-            values, top = tp.top_k(logprobs, features.logprobs)
-            outputs |= {"logprob": logprobs.index(0, token), "top_logprobs": values, "top_tokens": top}
+            outputs |= report(logits, token, features.logprobs)
         loops = counts(stacks, layers)
         of_prompts, kept = blocks_kept(blocks, loops) if has_past else ({}, {})
         outputs |= of_prompts
     return Decoder(context, model, outputs, block, N, M, S, U, R, J, loops, None if past is None else steps[0][1], kept)
 
 
-def last_hidden(model: Llama, prompt: Tensor, blocks: Blocks) -> Tensor:
-    """The hidden state after the last layer at the last token of each prompt. `prompt` int32 over (n, s, r) are the tokens."""
+def last_hidden(model: Llama, prompt: Tensor, blocks: Blocks, r: Expr, at: tuple[Expr, ...] = ()) -> Tensor:
+    """The hidden state after the last layer at the last token of each prompt r. `prompt` int32 over (*at, n, s, r) are the tokens."""
     n, s = blocks.block, blocks.place
-    (row,) = blocks.start.domain.steps
-    r = row.expr
-    after = model.after(prompt, (n, s, r), blocks)
-    last = tp.recurrence((model.config.hidden_size,), model.weights.computed, domain=(n, r), name="last")
+    after = model.after(prompt, (*at, n, s, r), blocks)
+    last = tp.recurrence((model.config.hidden_size,), model.weights.computed, domain=(*at, n, r), name="last")
     place = blocks.start - 1 - blocks.at(n)
-    here = after[n, 0 : blocks.size, r].index(0, tp.clip(place, 0, blocks.size - 1))
+    here = after[(*at, n, slice(0, blocks.size), r)].index(0, tp.clip(place, 0, blocks.size - 1))
     if blocks.past is None:
-        last[n, r, n < 1] = here
+        last[(*at, n, r, n < 1)] = here
     else:
-        last[n, r, n < blocks.past.count] = tp.zeros(last.shape, last.dtype)
-    last[n, r] = tp.where(place >= 0, here, last[n - 1, r])
-    return last[blocks.count - 1, r]
+        last[(*at, n, r, n < blocks.past.count)] = tp.zeros(last.shape, last.dtype)
+    last[(*at, n, r)] = tp.where(place >= 0, here, last[(*at, n - 1, r)])
+    return last[(*at, blocks.count - 1, r)]
 
 
 def blocks_kept(blocks: Blocks, loops: dict[Expr, int]) -> tuple[dict[str, Tensor], dict[str, KeptArray]]:

@@ -123,6 +123,10 @@ class Model:
         return self._tokenizer
 
     @property
+    def has_tokenizer(self) -> bool:
+        return self._tokenizer is not None
+
+    @property
     def compiles(self) -> int:
         """The number of XLA programs compiled so far for `generate`."""
         return self.generator.costs[0]

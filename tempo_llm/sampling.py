@@ -14,6 +14,7 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core import Expr, Tensor
+from tempo_core.typing import Domain
 from tempo_llm.errors import ModelConfigError, RequestError, shown
 from tempo_llm.files import read_text
 from tempo_llm.json_files import parse_json
@@ -21,7 +22,7 @@ from tempo_llm.types import FloatArray
 
 NOT_FINITE = -2  # in place of a token, where the logits are not finite
 _LARGEST = 1e30  # of settings: sums and products with logits are finite in float32
-_EXCLUDED = -_LARGEST  # a logit whose probability is 0 beside any other; it is finite
+EXCLUDED = -_LARGEST  # a logit whose probability is 0 beside any other; it is finite
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,8 @@ class Sampling:
                     raise RequestError(
                         f"the logit bias names token {shown(token)}, but the model knows the tokens 0 to {vocabulary - 1}"
                     )
-                bias[token] = min(max(value, _EXCLUDED), _LARGEST)
-            if (bias == _EXCLUDED).all():
+                bias[token] = min(max(value, EXCLUDED), _LARGEST)
+            if (bias == EXCLUDED).all():
                 raise RequestError("the logit bias excludes every token", hint="leave at least one token without -inf")
             inputs["logit_bias"] = bias - min(
                 bias.max(), number(0)
@@ -213,11 +214,14 @@ def drawn(probabilities: Tensor, draw: Tensor) -> Tensor:
     return tp.minimum(first, last)
 
 
-def settings(features: Features) -> dict[str, Tensor]:
-    """The inputs by which tokens are drawn, by the names of the fields of `Sampling`; none if the most likely token is taken."""
+def settings(features: Features, domain: Domain = ()) -> dict[str, Tensor]:
+    """The inputs by which tokens are drawn, by the names of the fields of `Sampling`; none if the most likely token is taken.
+
+    There is one of each, or one for each point of `domain`.
+    """
     names = ["temperature"] if features.is_sampled else []
     names += ["top_k", "top_p", "min_p"] if features.is_filtered else []
-    return {name: tp.input(name, (), "int32" if name == "top_k" else "float32") for name in names}
+    return {name: tp.input(name, (), "int32" if name == "top_k" else "float32", domain=domain) for name in names}
 
 
 def choose(logits: Tensor, settings: Mapping[str, Tensor], draw: Tensor | None) -> Tensor:
@@ -258,11 +262,24 @@ def token_counts(token: Tensor, vocabulary: int, u: Expr, r: Expr, j: Expr) -> T
     return counts
 
 
-def penalized(logits: Tensor, counts: Tensor, r: Expr) -> Tensor:
-    """The logits of the next token after the penalties. `counts` [vocabulary] are those of the tokens of the text before it, after prompt r."""
+def penalized(logits: Tensor, counts: Tensor, in_prompt: Tensor, domain: Domain = ()) -> Tensor:
+    """The logits of the next token after the penalties.
+
+    `counts` [vocabulary] are those of the tokens of the text before it, `in_prompt` says which are in its prompt. The penalties are inputs: one
+    of each, or one for each point of `domain`.
+    """
     is_used = counts > 0
-    seen = is_used | tp.input("in_prompt", (logits.shape[-1],), "bool", domain=(r,))
-    repetition = tp.input("repetition_penalty", ())
+    seen = is_used | in_prompt
+    repetition, frequency, presence = (
+        tp.input(f"{name}_penalty", (), domain=domain) for name in ("repetition", "frequency", "presence")
+    )
     repeated = tp.where(logits > 0, logits / repetition, logits * repetition)
-    penalty = tp.input("frequency_penalty", ()) * counts + tp.input("presence_penalty", ()) * is_used.astype("float32")
+    penalty = frequency * counts + presence * is_used.astype("float32")
     return tp.where(seen, repeated, logits) - penalty
+
+
+def report(logits: Tensor, token: Tensor, count: int) -> dict[str, Tensor]:
+    """The outputs `logprob` of a token, and of the `count` most likely ones `top_logprobs` and `top_tokens`."""
+    logprobs = tp.log_softmax(logits, -1)
+    values, top = tp.top_k(logprobs, count)
+    return {"logprob": logprobs.index(0, token), "top_logprobs": values, "top_tokens": top}

@@ -96,12 +96,13 @@ def trace_speculating(
             drafter = Llama(draft.config, drafting_stacks, of_draft, draft.weights, DRAFT)
         model = Llama(config, stacks, [layer for layer, _ in layers[: len(stacks)]], weights)
         blocks = Blocks(n, N, s, block, start, limit, config.max_position_embeddings, past)
-        last = last_hidden(model, prompt, blocks)
+        last = last_hidden(model, prompt, blocks, r)
 
         before = tp.recurrence((config.hidden_size,), weights.computed, domain=(u, k, r, j), name="before")
         logits = model.logits(before)
         used = tp.recurrence((vocabulary,), domain=(u, k, r, j), name="used") if features.is_penalized else None
-        scores = logits if used is None else penalized(logits, used, r)
+        in_prompt = None if used is None else tp.input("in_prompt", (vocabulary,), "bool", domain=(r,))
+        scores = logits if used is None or in_prompt is None else penalized(logits, used, in_prompt)
         bias = tp.input("logit_bias", (vocabulary,)) if features.is_biased else None
         scores = scores if bias is None else scores + bias
         draws = tp.input("draw", (speculation.most_new,), domain=(r, j)) if features.is_sampled else None

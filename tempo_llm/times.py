@@ -36,8 +36,13 @@ class Time(Protocol):
     def where(self) -> Condition | None:
         """At which points the model is computed; None: at all."""
 
-    def reached(self, layer: tp.nn.Module, keys: Tensor, values: Tensor, pattern: Pattern) -> list[Reached]:
-        """What a point attends to, of keys and values [key heads, head width] of all points."""
+    def attended(
+        self, layer: tp.nn.GroupedQueryAttention, queries: Tensor, keys: Tensor, values: Tensor, pattern: Pattern
+    ) -> Tensor:
+        """The values that a point attends to, mixed: [heads * head width], by its queries [heads, head width].
+
+        Keys and values [key heads, head width] are those of all points.
+        """
         ...
 
     def carry(self, layer: tp.nn.Module, state: tp.Recurrence, following: Tensor) -> None:
@@ -50,8 +55,21 @@ def computed(x: Tensor, time: Time) -> Tensor:
     return x if time.where is None else x[(*(step.expr for step in x.domain.steps), time.where)]
 
 
+class Reaching:
+    """A time that says what a point attends to."""
+
+    def reached(self, layer: tp.nn.Module, keys: Tensor, values: Tensor, pattern: Pattern) -> list[Reached]:
+        """What a point attends to, of keys and values [key heads, head width] of all points."""
+        raise NotImplementedError
+
+    def attended(
+        self, layer: tp.nn.GroupedQueryAttention, queries: Tensor, keys: Tensor, values: Tensor, pattern: Pattern
+    ) -> Tensor:
+        return layer.mixed(queries, self.reached(layer, keys, values, pattern))
+
+
 @dataclass(frozen=True)
-class Points:
+class Points(Reaching):
     """Each position is a point of one step."""
 
     position: Expr
@@ -79,7 +97,7 @@ class Past:
 
 
 @dataclass
-class Blocks:
+class Blocks(Reaching):
     """A prompt as blocks n of places s: position size * n + s, which counts from `size` positions before the first if there is a past.
 
     `start` is the number of tokens of each prompt; positions after them have no meaning. `most` is the number of positions that a text
@@ -258,7 +276,7 @@ def _by_head(x: Tensor) -> Tensor:
 
 
 @dataclass
-class AfterPrompts:
+class AfterPrompts(Reaching):
     """What comes after prompts that are in blocks.
 
     Prompts that are `mixed` may have different numbers of blocks; others all end in the last block. The step `copy` is over as many blocks as

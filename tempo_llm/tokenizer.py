@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +27,8 @@ class _Codec(Protocol):
     def name(self, token: int) -> str: ...
 
     def special(self) -> Sequence[str]: ...
+
+    def as_json(self) -> str | None: ...
 
 
 class Tokenizer:
@@ -79,6 +81,27 @@ class Tokenizer:
     def encode_conversation(self, messages: Sequence[Message], special: bool = False) -> list[int]:
         """The ids of a conversation in the chat template, up to the place where the model answers next."""
         return self._encoded(self.render([messages], special)[0], False)
+
+    def encode_messages(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> list[int]:
+        """The ids of a conversation whose messages may have more than a role and a text, in the chat template, which may use `variables`.
+
+        Raises TokenizerError as `render` does.
+        """
+        if self.template is None:
+            raise TokenizerError("this model has no chat template", hint="send a prompt instead: /v1/completions")
+        guarded = [{name: self._guarded_json(value) for name, value in message.items()} for message in messages]
+        return self._encoded(self.template.render_all([guarded], True, self._guarded_json(variables))[0], False)
+
+    def _guarded_json(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._guarded(value)
+        if isinstance(value, Mapping):
+            return {name: self._guarded_json(each) for name, each in value.items()}
+        return [self._guarded_json(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+    def as_json(self) -> str | None:
+        """The text of a tokenizer.json; None for a SentencePiece model."""
+        return self._codec.as_json()
 
     def render(self, conversations: Sequence[Sequence[Message]], special: bool = False, prompt: bool = True) -> list[str]:
         """The texts of conversations in the chat template: up to the place where the model answers next, or, without `prompt`, to the end of
@@ -196,6 +219,9 @@ class _Tokenizers:
     def special(self) -> Sequence[str]:
         return [token.content for token in self._fast.get_added_tokens_decoder().values() if token.special]
 
+    def as_json(self) -> str | None:
+        return str(self._fast.to_str())
+
 
 class _SentencePiece:
     """tokenizer.model, through the `sentencepiece` package. The only special token that it adds is the begin token."""
@@ -239,3 +265,6 @@ class _SentencePiece:
 
     def special(self) -> Sequence[str]:
         return [self._pieces.id_to_piece(token) for token in (self._pieces.bos_id(), self._pieces.eos_id()) if token >= 0]
+
+    def as_json(self) -> str | None:
+        return None

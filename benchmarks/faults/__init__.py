@@ -1,1 +1,1 @@
-"""Faults that runs of tempo-rl must survive, and damaged models of which tempo-llm must say what is wrong."""
+"""Faults that runs of tempo-rl must survive, damaged models of which tempo-llm must say what is wrong, and requests that a server must stand."""

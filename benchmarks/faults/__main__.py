@@ -1,4 +1,4 @@
-"""`python -m benchmarks.faults rl` and `python -m benchmarks.faults llm`, each with `--help`."""
+"""`python -m benchmarks.faults rl`, `python -m benchmarks.faults llm` and `python -m benchmarks.faults serve`, each with `--help`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ def main(arguments: list[str]) -> int:
         from benchmarks.faults.rl import main as run
     elif family == "llm":
         from benchmarks.faults.llm import main as run
+    elif family == "serve":
+        from benchmarks.faults.serve import main as run
     else:
         print(__doc__, file=sys.stderr)
         return 2

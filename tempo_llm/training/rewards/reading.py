@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import tempo_core as tp
 from tempo_core import Expr, Tensor
 from tempo_core.typing import Bounds
-from tempo_llm.llama import Llama
+from tempo_llm.llama import Llama, last_hidden
 from tempo_llm.times import Blocks, Tokens
 
 STEPS = ("n", "m", "s", "u", "r", "j")
@@ -58,15 +58,9 @@ class Reader:
         size, count = block_size(width), -(-width // block_size(width))
         n, s, r = places.block, places.place, places.row
         self.blocks = Blocks(n, places.blocks, s, size, start, tp.zeros((), "int32") + start + places.tokens, most)
-        self.texts = Tokens(places.token, places.copy, places.copies, self.blocks, count > 1)
+        self.texts = Tokens(places.copy, places.copies, self.blocks, count > 1, places.token)
         position = tp.min(self.blocks.position, width - 1)
-        after = model.after(prompt.index(0, position), (*at, n, s, r), self.blocks)
-        last = tp.recurrence((model.config.hidden_size,), model.weights.computed, domain=(*at, n, r), name="last")
-        place = start - 1 - self.blocks.at(n)
-        here = after[(*at, n, slice(0, size), r)].index(0, tp.clip(place, 0, size - 1))
-        last[(*at, n, r, n < 1)] = here
-        last[(*at, n, r)] = tp.where(place >= 0, here, last[(*at, n - 1, r)])
-        self.last = last[(*at, places.blocks - 1, r)]
+        self.last = last_hidden(model, prompt.index(0, position), self.blocks, r, at)
 
     def logits(self, token: Tensor) -> Tensor:
         """The scores float32 [vocabulary] of what `token`, int32 over (*at, u, r, j), may be: each after the prompt and the tokens before it."""
