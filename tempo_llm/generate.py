@@ -117,7 +117,7 @@ class Generator:
         n-grams of the text do.
         """
         check_draft(config, None if draft is None else draft.config, prefixes is not None)
-        self.config = config
+        self.config: LlamaConfig = config
         self.draft = draft
         self.attention = Attention.of_windows(config.windows) if attention is None else attention
         self.capacity, self.prefixes = capacity, prefixes

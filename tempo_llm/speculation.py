@@ -134,7 +134,7 @@ def trace_speculating(
         if draft is not None and drafter is not None:
             most = draft.config.max_position_embeddings
             drafted_blocks = Blocks(n, N, s, block, start, limit, most, past)
-            last_hidden(drafter, prompt, drafted_blocks)  # the prompt's keys, values and states
+            last_hidden(drafter, prompt, drafted_blocks, r)  # the prompt's keys, values and states
             drafting = Rounds(m, M, drafted_blocks, is_mixed, u, k, places, total, accepted, speculation.most_new, True)
             expected = drafter.logits(drafter.after(token, (u, k, r, j), drafting))
             expected = expected if bias is None else expected + bias
