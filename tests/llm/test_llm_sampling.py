@@ -75,7 +75,10 @@ def run_choice(
     with context as ((u, U), (r, R), (j, J)):
         given = tp.input("logits", (VOCABULARY,), domain=(u,))
         token = tp.recurrence((), "int32", domain=(u, r, j), name="token")
-        scores = penalized(given, token_counts(token, VOCABULARY, u, r, j), r) if features.is_penalized else given
+        scores = given
+        if features.is_penalized:
+            in_prompt = tp.input("in_prompt", (VOCABULARY,), "bool", domain=(r,))
+            scores = penalized(given, token_counts(token, VOCABULARY, u, r, j), in_prompt)
         if features.is_biased:
             scores = scores + tp.input("logit_bias", (VOCABULARY,))
         draw = tp.input("draw", (), domain=(u, r, j)) if features.is_sampled else None
