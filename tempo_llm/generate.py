@@ -117,7 +117,7 @@ class Generator:
         n-grams of the text do.
         """
         check_draft(config, None if draft is None else draft.config, prefixes is not None)
-        self.config = config
+        self.config: LlamaConfig = config
         self.draft = draft
         self.attention = Attention.of_windows(config.windows) if attention is None else attention
         self.capacity, self.prefixes = capacity, prefixes
@@ -409,14 +409,14 @@ class Generator:
                 ],
                 1,
             )
-        told: dict[str, np.ndarray] = {}
+        texts: dict[str, np.ndarray] = {}
         if speculate:
             draws = np.moveaxis(np.pad(draws, ((0, sizes.new - len(draws)), (0, 0), (0, 0))), 0, -1)
             if self.draft is None:
                 rest = sizes.capacity + speculate + 1 - len(prompt)
-                told["told"] = np.pad(prompt, ((0, rest), (0, 0))).T
+                texts["text_tokens"] = np.pad(prompt, ((0, rest), (0, 0))).T
         return {
-            **told,
+            **texts,
             "prompt": prompt.reshape(blocks, block, len(group.prompts)),
             "start": start,
             "limit": start + np.asarray(group.new_tokens, np.int32),

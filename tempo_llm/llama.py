@@ -46,7 +46,7 @@ class Llama(tp.nn.Module):
         row = self.weights.row(self.head, token) if self.embedding is None else self.embedding(token)
         return row if self.config.embedding_scale == 1.0 else row * self.config.embedding_scale
 
-    def after(self, token: Tensor, at: Sequence[Expr], time: Time) -> Tensor:
+    def after(self, token: Tensor, at: tuple[Expr, ...], time: Time) -> Tensor:
         """The hidden state after the last layer, at the points `at` of the tokens."""
         start = self.embed(token)
         for step, stack in self.loops:
@@ -148,7 +148,7 @@ def trace_decoder(
         model = Llama(config, stacks, [layer for layer, _ in layers], weights)
         most = config.max_position_embeddings
         blocks = Blocks(n, N, s, block, start, limit, most, past)
-        last = last_hidden(model, tp.input("prompt", (), "int32", domain=(n, s, r)), blocks)
+        last = last_hidden(model, tp.input("prompt", (), "int32", domain=(n, s, r)), blocks, r)
 
         text = tp.recurrence((), "int32", domain=(u, r, j), name="text")  # token + 1: a token that is not reached yet has 0
         token = text - 1
@@ -178,11 +178,9 @@ def trace_decoder(
     return Decoder(context, model, outputs, block, N, M, S, U, R, J, loops, None if past is None else steps[0][1], kept)
 
 
-def last_hidden(model: Llama, prompt: Tensor, blocks: Blocks) -> Tensor:
-    """The hidden state after the last layer at the last token of each prompt. `prompt` int32 over (n, s, r) are the tokens."""
+def last_hidden(model: Llama, prompt: Tensor, blocks: Blocks, r: Expr) -> Tensor:
+    """The hidden state after the last layer at the last token of each prompt r. `prompt` int32 over (n, s, r) are the tokens."""
     n, s = blocks.block, blocks.place
-    (row,) = blocks.start.domain.steps
-    r = row.expr
     after = model.after(prompt, (n, s, r), blocks)
     last = tp.recurrence((model.config.hidden_size,), model.weights.computed, domain=(n, r), name="last")
     place = blocks.start - 1 - blocks.at(n)

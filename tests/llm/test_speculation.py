@@ -222,7 +222,7 @@ def test_other_drafts_change_nothing(make: Any) -> None:
 def test_mistakes_are_named(make: Any) -> None:
     generator = make(small(num_hidden_layers=1))
     for count in (-1, 65, 1.5, True, "4"):
-        with pytest.raises(RequestError, match="speculate is .*; it must be a whole number of at least 0 and at most 64"):
+        with pytest.raises(RequestError, match=r"speculate is .*; it must be a whole number of at least 0 and at most 64"):
             generator.generate([[1]], 2, speculate=count)
     with pytest.raises(RequestError, match="the draft model knows 9 tokens, but the model 16"):
         make(small(), draft=make(small(vocab_size=9)))
