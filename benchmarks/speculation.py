@@ -27,6 +27,7 @@ ONE_BY_ONE = "one by one"
 def main() -> None:
     options = arguments(__doc__ or "")
     results = Results("speculation", options)
+    results.keep()
     size, new = ("tiny", 12) if options.quick else ("100M", 256)
     cases: dict[str, Any] = {
         f"{size}, text that repeats": lambda: (random_generator(size), repeating(size), new, 0.0),
@@ -71,7 +72,7 @@ def random_generator(size: str, draft_layers: int | None = None) -> Any:
 
     config, weights = random_model(size)
     draft = None if draft_layers is None else first_layers(config, weights, draft_layers)
-    return Generator(config, _constant(weights), draft=draft)
+    return Generator(config, _constant(weights), draft=draft, cache=True)
 
 
 def first_layers(config: Any, weights: dict[str, np.ndarray], count: int) -> Any:
@@ -94,7 +95,7 @@ def trained(draft_layers: int | None) -> tuple[Any, list[int], int, float]:
     weights = {name: np.asarray(array) for name, array in model.generator.weights.items()}
     draft = None if draft_layers is None else first_layers(model.config, weights, draft_layers)
     prompt = model.tokenizer.encode("12 + 30 = 42. 12 + 31 = 43. 12 + 32 =", raw=True)
-    return Generator(model.config, weights, draft=draft), prompt, 128, 0.0
+    return Generator(model.config, weights, draft=draft, cache=True), prompt, 128, 0.0
 
 
 def repeating(size: str) -> list[int]:

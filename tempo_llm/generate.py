@@ -414,14 +414,14 @@ class Generator:
                 ],
                 1,
             )
-        told: dict[str, np.ndarray] = {}
+        texts: dict[str, np.ndarray] = {}
         if speculate:
             draws = np.moveaxis(np.pad(draws, ((0, sizes.new - len(draws)), (0, 0), (0, 0))), 0, -1)
             if self.draft is None:
                 rest = sizes.capacity + speculate + 1 - len(prompt)
-                told["told"] = np.pad(prompt, ((0, rest), (0, 0))).T
+                texts["text_tokens"] = np.pad(prompt, ((0, rest), (0, 0))).T
         return {
-            **told,
+            **texts,
             "prompt": prompt.reshape(blocks, block, len(group.prompts)),
             "start": start,
             "limit": start + np.asarray(group.new_tokens, np.int32),

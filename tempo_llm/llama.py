@@ -46,7 +46,7 @@ class Llama(tp.nn.Module):
         row = self.weights.row(self.head, token) if self.embedding is None else self.embedding(token)
         return row if self.config.embedding_scale == 1.0 else row * self.config.embedding_scale
 
-    def after(self, token: Tensor, at: Sequence[Expr], time: Time) -> Tensor:
+    def after(self, token: Tensor, at: tuple[Expr, ...], time: Time) -> Tensor:
         """The hidden state after the last layer, at the points `at` of the tokens."""
         start = self.embed(token)
         for step, stack in self.loops:

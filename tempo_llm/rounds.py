@@ -56,7 +56,7 @@ class Rounds(AfterPrompts):
             name = f"{layer.name}.new{number or ''}"
             kept_keys = self._written(f"{name}.keys", keys, part, slots)
             kept_values = self._written(f"{name}.values", values, part, slots)
-            sources.append(Reached(kept_keys, kept_values, inside))
+            sources.append(Reached(kept_keys, kept_values, inside, by_head=True))
         return sources
 
     def slots(self, part: Part) -> int:
@@ -73,15 +73,16 @@ class Rounds(AfterPrompts):
         return last - (last - tp.arange(slots)) % slots
 
     def _written(self, name: str, x: Tensor, part: Part, slots: int) -> Tensor:
-        """The slots of x after the present round, or, in drafting, after the present place."""
+        """x [key heads, head width] in its slots [key heads, slots, head width], after the present round, or, in drafting, place."""
         u, k, read = self.number, self.place, self.blocks.read
         steps = [step.expr for step in x.domain.steps if self.is_drafting or step.expr != k]
-        before = tp.recurrence((slots, *x.shape), x.dtype, steps, name)
+        heads, width = x.shape
+        before = tp.recurrence((heads, slots, width), x.dtype, steps, name)
         if self.is_drafting:
-            fresh, numbers = x.expand_dims(0), (self._first + k).expand_dims(0)
+            fresh, numbers = x.expand_dims(1), (self._first + k).expand_dims(0)
         else:
-            fresh, numbers = read(x, {k: slice(0, self.places)}), self._first + tp.arange(self.places)
-        after = tp.scatter(before, numbers if part.back is None else numbers % slots, fresh, 0)
+            fresh, numbers = read(x, {k: slice(0, self.places)}).transpose(1, 0, 2), self._first + tp.arange(self.places)
+        after = tp.scatter(before, numbers if part.back is None else numbers % slots, fresh, 1)
         is_first = (u <= 0) & (k <= 0) if self.is_drafting else u <= 0
         before[(*steps, is_first)] = tp.zeros(before.shape, before.dtype)
         if self.is_drafting:

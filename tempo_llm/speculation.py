@@ -78,7 +78,7 @@ def trace_speculating(
 
     In each round, at least one token is new: `text` over (u, k, r, j) is the token + 1, and 0 at places without a new token. The first round
     has the first token after the prompt alone. Inputs are those of `trace_decoder`, but `draw` is [new tokens] over (r, j); without a draft
-    model, `told` int32 [positions] over r are the tokens of the prompts, with any tokens behind them.
+    model, `text_tokens` int32 [positions] over r are the tokens of the prompts, with any tokens behind them.
     """
     stacks, draft = stacks_of(config, attention), speculation.draft
     drafting_stacks = () if draft is None else stacks_of(draft.config, draft.attention)
@@ -107,20 +107,20 @@ def trace_speculating(
         scores = scores if bias is None else scores + bias
         draws = tp.input("draw", (speculation.most_new,), domain=(r, j)) if features.is_sampled else None
         numbers = settings(features)
-        given = tp.recurrence((), "int32", domain=(u, r, j), name="given")  # new tokens before the round's own
-        chosen = choose(scores, numbers, None if draws is None else draws.index(0, given + k)).named("chosen")
+        earlier = tp.recurrence((), "int32", domain=(u, r, j), name="earlier")  # new tokens of the rounds before
+        chosen = choose(scores, numbers, None if draws is None else draws.index(0, earlier + k)).named("chosen")
         all_chosen = chosen[u, 0:K, r, j]
 
         token = tp.recurrence((), "int32", domain=(u, k, r, j), name="token")
         accepted = tp.recurrence((), "int32", domain=(u, r, j), name="accepted")
-        total = (given + accepted + 1).named("total")
+        total = (earlier + accepted + 1).named("total")
         ended = tp.recurrence((), "bool", domain=(u, r, j), name="ended")
         stays = token[u - 1, 0:K, r, j].spatial[1:] == all_chosen.spatial[: K - 1]
         in_a_row = stays.astype("int32").cumprod(0).sum(0)
         accepted[u, r, j, u < 1] = 0
         accepted[u, r, j] = tp.where(ended[u - 1, r, j], 0, in_a_row)
-        given[u, r, j, u < 1] = 0
-        given[u, r, j] = tp.where(ended[u - 1, r, j], given[u - 1, r, j], total[u - 1, r, j])
+        earlier[u, r, j, u < 1] = 0
+        earlier[u, r, j] = tp.where(ended[u - 1, r, j], earlier[u - 1, r, j], total[u - 1, r, j])
         ends = tp.input("ends", (vocabulary,), "bool").take(all_chosen) & (tp.arange(K) <= accepted)
         ends_here = ends.any(0) | (start + total >= limit)
         ended[u, r, j, u < 1] = ends_here
@@ -141,10 +141,10 @@ def trace_speculating(
             guess = choose(expected, numbers, None if draws is None else draws.index(0, total + k))
             token[u, k, r, j] = guess[u, k - 1, r, j]
         else:
-            told = tp.recurrence((speculation.positions + places,), "int32", domain=(u, r, j), name="told")
-            so_far = tp.scatter(told, start + given + tp.arange(K), all_chosen, 0)
-            told[u, r, j, u < 1] = tp.input("told", (speculation.positions + places,), "int32", domain=(r,))
-            told[u, r, j] = so_far[u - 1, r, j]
+            text_tokens = tp.recurrence((speculation.positions + places,), "int32", domain=(u, r, j), name="text_tokens")
+            so_far = tp.scatter(text_tokens, start + earlier + tp.arange(K), all_chosen, 0)
+            text_tokens[u, r, j, u < 1] = tp.input("text_tokens", (speculation.positions + places,), "int32", domain=(r,))
+            text_tokens[u, r, j] = so_far[u - 1, r, j]
             drafted = ngrams(so_far, start + total, places - 1)
             token[u, k, r, j] = drafted.index(0, tp.max(k - 1, 0))
         before[u, k, r, j, u < 1] = last
@@ -168,21 +168,21 @@ def trace_speculating(
     return Decoder(context, model, outputs, block, N, M, S, U, R, J, bounds, None if past is None else steps[0][1], kept)
 
 
-def ngrams(told: Tensor, length: Tensor, count: int, longest: int = LONGEST_NGRAM) -> Tensor:
+def ngrams(text_tokens: Tensor, length: Tensor, count: int, longest: int = LONGEST_NGRAM) -> Tensor:
     """The tokens that followed where the last tokens of a text stood before: int32 [count] (Saxena, 2023, prompt lookup decoding).
 
-    `told` int32 [positions] is the text, of which `length` tokens count, at least two. Of all earlier places where its last token stands, that
+    `text_tokens` int32 [positions] is the text, of which `length` tokens count, at least two. Of all earlier places where its last token stands, that
     one is taken before which the most tokens are the same, up to `longest`, and of these the latest. Where the text ends, it goes on
     with what has been drafted.
     """
-    (positions,) = told.shape
+    (positions,) = text_tokens.shape
     at = tp.arange(positions)
-    same = (told == told.index(0, length - 1)) & (at < length - 1)
+    same = (text_tokens == text_tokens.index(0, length - 1)) & (at < length - 1)
     equal = same.astype("int32")
     for back in range(1, longest):
-        earlier = tp.pad(told, ((back, 0),)).spatial[:positions]
-        same = same & (earlier == told.index(0, length - 1 - back)) & (at >= back)
+        earlier = tp.pad(text_tokens, ((back, 0),)).spatial[:positions]
+        same = same & (earlier == text_tokens.index(0, length - 1 - back)) & (at >= back)
         equal = equal + same.astype("int32")
-    found = (tp.where(at < length - 1, equal * positions + at, -1)).argmax(0)
-    period = length - 1 - found
-    return told.take(found + 1 + tp.arange(count) % period)
+    latest = (tp.where(at < length - 1, equal * positions + at, -1)).argmax(0)
+    period = length - 1 - latest
+    return text_tokens.take(latest + 1 + tp.arange(count) % period)

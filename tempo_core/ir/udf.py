@@ -78,6 +78,11 @@ class Vmapped:
         return f"vmap({getattr(self.fn, '__name__', type(self.fn).__name__)})"
 
 
+def innermost(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A user's function without the leading dimensions that vectorization gave it."""
+    return innermost(fn.fn) if isinstance(fn, Vmapped) else fn
+
+
 def mapped_dimensions(fn: Callable[..., Any]) -> int:
     """The number of leading dimensions that vectorization gave the results of a user's function."""
     count = 0

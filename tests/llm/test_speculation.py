@@ -242,5 +242,5 @@ def test_stores_are_as_long_as_the_reach_and_the_drafted_tokens(make: Any) -> No
 
     sizes = make(small()).sizes(Request(PROMPTS[:1], 20).groups[0])
     assert sizes.new == 64
-    assert slots("full") == {"float32[R, J, 68, 2, 4]"}
-    assert slots("window=5+sink=2") == {"float32[R, J, 2, 2, 4]", "float32[R, J, 8, 2, 4]"}
+    assert slots("full") == {"float32[R, J, 2, 68, 4]"}
+    assert slots("window=5+sink=2") == {"float32[R, J, 2, 2, 4]", "float32[R, J, 2, 8, 4]"}

@@ -9,6 +9,7 @@ from tempo_core.ir.graph import Graph
 from tempo_core.ir.writes import Writes, chain
 from tempo_core.passes.base import Pass, redirect, remove_dead
 from tempo_core.passes.decisions import note
+from tempo_core.passes.shapes.ended import without_waiting
 from tempo_core.prices import pays_to_update
 
 
@@ -32,7 +33,9 @@ class Update(Pass):
         for merge in graph:
             if isinstance(merge.op, ops.Merge) and merge.domain.steps:
                 for edge in merge.inputs:
-                    for node_id in chain(graph, edge, pays_to_update):
+                    node = without_waiting(graph[edge.source])
+                    written = node.inputs[0] if isinstance(node.op, ops.Identity) else edge
+                    for node_id in chain(graph, written, pays_to_update):
                         update = Writes(updated, updated[node_id], pays_to_update).update()
                         if update is not None:
                             note(node_id, "written at positions that data decides: the other elements stay where they are")

@@ -11,6 +11,7 @@ from tempo_core.ir.builder import constant_op
 from tempo_core.ir.dependence import deciding
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
+from tempo_core.ir.udf import innermost
 from tempo_core.passes.base import Pass, operand_domains
 from tempo_core.passes.decisions import note
 from tempo_core.symbolic.condition import TRUE
@@ -91,7 +92,7 @@ def _waiting(graph: Graph, node: Node, value: Edge, ended: Edge, domain: Domain,
 
 def without_waiting(node: Node) -> Node:
     """The node; if it is one that waits, as the identity of its value."""
-    if not isinstance(node.op, ops.Udf) or node.op.fn is not after:
+    if not isinstance(node.op, ops.Udf) or innermost(node.op.fn) is not after:
         return node
     return replace(node, op=ops.Identity(), inputs=node.inputs[:1])
 

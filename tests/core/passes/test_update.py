@@ -192,3 +192,27 @@ def test_sums_of_which_one_element_is_not_zero_are_reads(axis: int) -> None:
     assert any(isinstance(part, ops.Gather) for part in parts)
     assert not any(isinstance(part, ops.Reduce) for part in parts)
     assert_all_same(compiled.run(arrays), reference.evaluate(ctx, [total[0:T]], {T: 5}, arrays))
+
+
+@pytest.mark.parametrize("dimensions", [False, True], ids=["alone", "of several rows"])
+def test_a_table_that_decides_where_its_step_ends_is_written_in_place(dimensions: bool) -> None:
+    ctx = tp.Context("t", "r")
+    with ctx as ((t, T), (r, R)):
+        domain = (t, r) if dimensions else (t,)
+        table = tp.recurrence((ROWS, 2), domain=domain, name="table")
+        at = tp.recurrence((), "int32", domain=domain, name="at")
+        written = table.scatter(tp.stack([at, at + 1]), tp.stack([at, at * 2]).astype("float32").expand_dims(1), 0).named(
+            "written"
+        )
+        rest = domain[1:]
+        table[(0, *rest)], at[(0, *rest)] = tp.zeros((ROWS, 2)), 1 + (r if dimensions else 0)
+        table[(t + 1, *rest)], at[(t + 1, *rest)] = written, at + 1 + (written.index(0, at).sum() > 4.0).astype("int32")
+        ctx.ends(t, when=written.sum() > 60.0)
+        outputs = {"T": tp.zeros((), "int32") + T, "at": at, "sum": written.sum()}
+    bounds = {T: 30, R: 2}
+    program = ctx.compile(bounds, outputs)
+    assert len(updates(program)) == 1 and copies_in_loops(program) == []
+    results, plain = program.run(), ctx.run(bounds, outputs, config=tp.Config(backend="numpy", disable=("update",)))
+    assert 3 < results["T"] < 30
+    for name, value in plain.items():
+        np.testing.assert_array_equal(results[name], value)
