@@ -724,7 +724,8 @@ def train(
         str,
         typer.Argument(
             metavar="RECIPE",
-            help="A YAML file, or the name of a shipped recipe: tiny_llama makes a model, finetune goes on with one.",
+            help="A YAML file, or the name of a shipped recipe: tiny_llama makes a model; finetune goes on with one by examples, grpo_tiny by "
+            "rewards, dpo_tiny by preferences.",
             autocompletion=completion.recipes,
         ),
     ],
@@ -781,8 +782,7 @@ def train(
         _say_what_compiles(command)
         count = use_device(device, devices)
         from tempo_llm.training import run as training
-        from tempo_llm.training.outcome import exit_code, summary
-        from tempo_llm.training.rundir import chosen_run
+        from tempo_llm.training.rundir import chosen_run, exit_code, summary
 
         kept = False if no_cache else True if cache is None else str(cache)
         if plan:

@@ -27,14 +27,13 @@ from tempo_llm.training.card import card, tokenizer_settings
 from tempo_llm.training.evaluation import Measure, completions, exact_by_kind
 from tempo_llm.training.finetune import Finetuning
 from tempo_llm.training.lessons import Lesson
-from tempo_llm.training.outcome import Outcome
 from tempo_llm.training.program import Arrays, Figures, first_weights, reports_of
 from tempo_llm.training.progress import Progress
 from tempo_llm.training.recipe import DPORecipe, FinetuneRecipe, GRPORecipe, LearningRecipe, Recipe, TrainRecipe
 from tempo_llm.training.rewards.preferring import Preferring
 from tempo_llm.training.rewards.rewarded import Rewarded
 from tempo_llm.training.rows import Rows
-from tempo_llm.training.rundir import RunFiles
+from tempo_llm.training.rundir import Outcome, RunFiles
 from tempo_llm.training.task import RowsTask, Task
 from tempo_llm.training.text import BEGIN, END, Text, make_text, mixed, packed, read_tokenizer, train_tokenizer
 

@@ -112,8 +112,8 @@ class Seen:
         return judged(rows, texts)
 
 
-def reports_of(recipe: GRPORecipe, task: Rewarded, seen: Seen, **options: Any) -> list[tuple[Arrays, Arrays]]:
-    """The metrics and the parameters of each report."""
+def run_of(recipe: GRPORecipe, task: Rewarded, seen: Seen, **options: Any) -> tuple[list[tuple[Arrays, Arrays]], tp.Program[Any]]:
+    """The metrics and the parameters of each report, and the program."""
     reports: list[tuple[Arrays, Arrays]] = []
 
     def receive(number: int, metrics: Any, parameters: Any) -> None:
@@ -122,7 +122,7 @@ def reports_of(recipe: GRPORecipe, task: Rewarded, seen: Seen, **options: Any) -
     traced = grpo.trace_grpo(task.config, recipe, task.prompts, receive, None, task.adapters, seen.judge)
     program = traced.context.compile(traced.bounds, traced.outputs, tp.Config(seed=recipe.seed, **options))
     program.run(task.inputs())
-    return reports
+    return reports, program
 
 
 def rewarded_by_jax(task: Rewarded, values: dict[str, Any], texts: list[np.ndarray]) -> list[Arrays]:
@@ -184,11 +184,18 @@ def rewarded_by_jax(task: Rewarded, values: dict[str, Any], texts: list[np.ndarr
 @pytest.mark.parametrize(
     "overrides",
     [
-        (),
-        ("lora.rank=2", "normalize=none", "average=texts", "kl=0.3", "entropy=0.1", "temperature=0.7"),
-        ("epochs=2", "report_every=2", "clip_range=0.01", "clip_high=0.02", "average=length", "kl=0.2", "learning_rate=0.02"),
+        pytest.param((), id="one update"),
+        pytest.param(
+            ("lora.rank=2", "normalize=none", "average=texts", "kl=0.3", "entropy=0.1", "temperature=0.7"),
+            id="adapters",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("epochs=2", "report_every=2", "clip_range=0.01", "clip_high=0.02", "average=length", "kl=0.2", "learning_rate=0.02"),
+            id="several updates",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["one update", "adapters", "several updates"],
 )
 def test_updates_by_rewards_are_those_of_an_oracle(
     overrides: tuple[str, ...], model: Path, values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -200,7 +207,10 @@ def test_updates_by_rewards_are_those_of_an_oracle(
     recipe = grpo_recipe(model, tmp_path, "reward=tests.llm.test_llm_rewards:judged", *overrides, lines=lines)
     task, seen = Rewarded(recipe, lambda note: None), Seen()
     task.prompts.ends[::5] = True  # so that some texts end early
-    reports = reports_of(recipe, task, seen, **NUMPY)
+    reports, program = run_of(recipe, task, seen, **NUMPY)
+    logits = re.findall(rf" = Dot\(.*float32\[(?:U, )?R, J, {task.config.vocab_size}\]", program.text("sdg"))
+    assert len(logits) == 1 + (recipe.epochs > 1) + (recipe.kl > 0), "texts are computed once, and learned from with that"
+    assert len(seen.texts) == recipe.updates // recipe.epochs, "the reward is called once in an iteration"
     counts = np.concatenate([(texts >= 0).sum(-1).ravel() for texts in seen.texts])
     assert counts.min() < recipe.new_tokens == counts.max()
     expected = rewarded_by_jax(task, values, seen.texts)
@@ -216,34 +226,27 @@ def test_updates_by_rewards_are_those_of_an_oracle(
             np.testing.assert_allclose(value, expected[2 * number + 1][name], atol=5e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_compiled_rewards_are_those_of_the_interpreted_program(model: Path, tmp_path: Path) -> None:
     recipe = grpo_recipe(model, tmp_path, "updates=2", "report_every=1", "group=2")
     task, (first, second) = Rewarded(recipe, lambda note: None), (Seen(), Seen())
-    interpreted, compiled = reports_of(recipe, task, first, **NUMPY), reports_of(recipe, task, second, cache=False)
+    interpreted, compiled = run_of(recipe, task, first, **NUMPY)[0], run_of(recipe, task, second, cache=False)[0]
     assert all((a == b).all() for a, b in zip(first.texts, second.texts, strict=True))
     for (metrics, parameters), (others, more) in zip(interpreted, compiled, strict=True):
         for name, value in {**metrics, **parameters}.items():
             np.testing.assert_allclose({**others, **more}[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
-def test_writing_is_not_computed_again(model: Path, tmp_path: Path) -> None:
-    """With one update, the head's product is computed once, for writing, beside the two of its gradient; with two, once more for learning."""
-
-    def products(*overrides: str) -> int:
-        recipe = grpo_recipe(model, tmp_path, *overrides)
-        task = Rewarded(recipe, lambda note: None)
-        traced = task.traced(lambda *report: None)
-        text = traced.context.compile(traced.bounds, [], tp.Config(**NUMPY)).text("sdg")
-        vocabulary = task.config.vocab_size
-        return sum(f", {vocabulary}]" in line or f"[{vocabulary}, " in line for line in text.splitlines() if " dot" in line)
-
-    assert products() < products("epochs=2")
-
-
 # -- updates by preferences -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("overrides", [(), ("lora.rank=2", "label_smoothing=0.2", "beta=0.5")], ids=["whole", "adapters"])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        pytest.param((), id="whole", marks=pytest.mark.slow),
+        pytest.param(("lora.rank=2", "label_smoothing=0.2", "beta=0.5"), id="adapters"),
+    ],
+)
 def test_updates_by_preferences_are_those_of_an_oracle(
     overrides: tuple[str, ...], model: Path, values: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -312,14 +315,6 @@ def by_length(prompts: list[str], completions: list[str], references: list[str |
     return [float(len(text)) for text in completions]
 
 
-CALLS: list[int] = []
-
-
-def counted(prompts: list[str], completions: list[str]) -> list[float]:
-    CALLS.append(len(prompts))
-    return [0.5] * len(prompts)
-
-
 def here(function: Callable[..., object]) -> str:
     return f"reward={__name__}:{function.__name__}"
 
@@ -349,19 +344,14 @@ def test_an_error_of_a_reward_ends_the_command(model: Path, tmp_path: Path, monk
     grpo_recipe(model, tmp_path)
     recipe = {**settings(model, tmp_path, LINES), "objective": "grpo", "reward": "scores:score", "executor": "interpreted"}
     (tmp_path / "mine.yaml").write_text(json.dumps(recipe))
-    result = CliRunner().invoke(app, ["train", "mine.yaml", "prompts=2", "group=2", "new_tokens=2", "--no-cache", "--out", "run"])
+    result = CliRunner().invoke(app, ["train", "mine.yaml", "prompts=2", "group=2", "new_tokens=4", "--no-cache", "--out", "run"])
     assert result.exit_code == 1 and "the reward scores:score failed: ZeroDivisionError" in result.output
     assert "Traceback" not in result.output
 
 
-def test_a_reward_gets_texts_of_all_rows_at_once(model: Path, tmp_path: Path) -> None:
-    recipe = grpo_recipe(model, tmp_path, here(counted))
-    task = Rewarded(recipe, lambda note: None)
-    traced = task.traced(lambda *report: None)
-    CALLS.clear()
-    traced.context.compile(traced.bounds, [], tp.Config(**NUMPY)).run(task.inputs())
-    assert [recipe.prompts * recipe.group] * recipe.updates == CALLS
-    judge = Rewarded(grpo_recipe(model, tmp_path, here(by_length)), lambda note: None).judge(task.prompts)
+def test_a_reward_gets_texts_to_their_ends(model: Path, tmp_path: Path) -> None:
+    task = Rewarded(grpo_recipe(model, tmp_path, here(by_length)), lambda note: None)
+    judge = task.judge(task.prompts)
     assert judge is not None
     word = Tokenizer.from_directory(model).encode_behind(" fox")
     texts = np.full((1, 2, len(word) + 1), prompts.NOTHING, np.int32)
@@ -418,7 +408,16 @@ def test_a_run_goes_on_bit_for_bit(of: Callable[..., GRPORecipe | DPORecipe], mo
     assert "held-out" in (path / "model/README.md").read_text()
 
 
-@pytest.mark.parametrize("command", re.findall(r"^tempo-llm train (.+)$", PAGE, re.MULTILINE))
+COMMANDS = re.findall(r"^tempo-llm train (.+)$", PAGE, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=() if "=" in command else pytest.mark.slow)  # the plain ones are in tests/optimized
+        for command in COMMANDS
+    ],
+)
 def test_the_commands_of_the_page_train(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For two updates, and with few texts."""
     monkeypatch.chdir(tmp_path)
@@ -481,7 +480,7 @@ def test_prompts_that_are_refused(line: object, words: str, model: Path, tmp_pat
             {"prompt": "a", "chosen": " b", "rejected": " b"},
             "the chosen and the rejected text are the same within length=12 tokens",
         ),
-        ({"prompt": "the fox runs " * 20, "chosen": " b", "rejected": " a"}, "so that no text is left within length=12"),
+        ({"prompt": "fox " * 30, "chosen": " b", "rejected": " a"}, "so that no text is left within length=12"),
     ],
 )
 def test_pairs_that_are_refused(line: object, words: str, model: Path, tmp_path: Path) -> None:
@@ -501,6 +500,7 @@ def test_long_texts_of_pairs_are_cut(model: Path, tmp_path: Path) -> None:
     assert not cut.counted[0, :, : before - 1].any() and cut.counted[0, 0, before - 1 :].all()
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_training(model: Path, tmp_path: Path) -> None:
     recipe = dpo_recipe(model, tmp_path, "beta=1e30", "learning_rate=1e5", "max_grad_norm=null")
     with pytest.raises(UserError, match="training diverged"):

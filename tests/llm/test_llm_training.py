@@ -26,10 +26,9 @@ from tempo_llm.tokenizer import Tokenizer
 from tempo_llm.training import run as training
 from tempo_llm.training.evaluation import Evaluation
 from tempo_llm.training.lessons import KINDS, QUESTIONS, SHARES, lessons
-from tempo_llm.training.outcome import summary
 from tempo_llm.training.program import first_weights
 from tempo_llm.training.recipe import Recipe, TrainRecipe, load_recipe, make_recipe
-from tempo_llm.training.rundir import RunFiles, chosen_run
+from tempo_llm.training.rundir import RunFiles, chosen_run, summary
 from tempo_llm.training.text import make_text, mixed, order_of_rows, packed, train_tokenizer
 
 pytest.importorskip("tokenizers")

@@ -86,6 +86,11 @@ def of_metrics(run: Path) -> Results:
     return dict(rows[0])
 
 
+def of_margins(run: Path) -> Results:
+    """The same, without the shares of margins above 0: before the first update, margins are 0 but for rounding."""
+    return {name: value for name, value in of_metrics(run).items() if "accuracy" not in name}
+
+
 # -- language models ----------------------------------------------------------------------------------------------------
 
 
@@ -207,9 +212,8 @@ def table() -> dict[str, Program]:
             each[f"recipe {name}"] = Program(partial(recipe, name), of_metrics, RL, package)
     each["recipe tiny_llama"] = Program(partial(llm_train, "tiny_llama"), of_metrics, LLM)
     each["recipe tiny_llama_chat"] = Program(partial(llm_train, "tiny_llama_chat", "start=tiny-llama"), of_metrics, LLM)
-    each |= {
-        f"recipe {name}": Program(partial(llm_goes_on, name), of_metrics, LLM) for name in ("finetune", "grpo_tiny", "dpo_tiny")
-    }
+    each |= {f"recipe {name}": Program(partial(llm_goes_on, name), of_metrics, LLM) for name in ("finetune", "grpo_tiny")}
+    each["recipe dpo_tiny"] = Program(partial(llm_goes_on, "dpo_tiny"), of_margins, LLM)
     each["generate"] = Program(generate, as_text, LLM)
     each["chat"] = Program(chat, as_text, LLM)
     each["README's example"] = Program(readme_example, means, CORE)

@@ -65,15 +65,15 @@ def pairs_of(lines: Sequence[Line], tokenizer: Tokenizer, ends: Sequence[int], l
             before, behind = encode_parts(line.texts["prompt"], line.texts[name], tokenizer)
             pair.append(([*before, *behind, *ends[:1]], len(before)))
         (chosen, first), (rejected, second) = pair
-        if chosen[: length + 1] == rejected[: length + 1]:
-            raise RecipeError(
-                f"{line.where}: the chosen and the rejected text are the same within length={length} tokens",
-                hint="leave the line out, or use longer rows: length=1024",
-            )
         if max(first, second) > length or not min(first, second):
             raise RecipeError(
                 f"{line.where}: the prompt has {max(first, second)} tokens, so that no text is left within length={length}",
                 hint="a prompt has at least one token, and less than a row: length=1024",
+            )
+        if chosen[: length + 1] == rejected[: length + 1]:
+            raise RecipeError(
+                f"{line.where}: the chosen and the rejected text are the same within length={length} tokens",
+                hint="leave the line out, or use longer rows: length=1024",
             )
         rows += pair
     cut = sum(len(tokens) > length + 1 for tokens, _ in rows)
