@@ -43,9 +43,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # Families that ask the same of many programs: each n-th test runs by default, and all with `pytest -m "not slow and not gpu"`.
-SHARES = ((30, 12), (12, 8), (4, 4))  # of a function with so many tests, by its parameters, each n-th runs
+# Strides of 11 and 7 pass through all values of the inner of two parameters, of which there are often 2, 3, 4, 6 or 12.
+SHARES = ((30, 11), (12, 7), (4, 3))  # of a function with so many tests, by its parameters, each n-th runs
 THINNED = {  # each n-th test of every function with parameters, for families whose tests take long
-    "core/passes/test_meaning.py": 12,
+    "core/passes/test_meaning.py": 11,
     "core/test_prefixes.py": 6,
     "core/test_window_gradients.py": 6,
     "core/test_explain.py": 6,

@@ -12,11 +12,17 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import prices
+from tempo_core import planner, prices
 from tempo_core.planner import Candidate, Form
 from tempo_core.runtime.cost.machine import Machine
 from tests.core.passes.test_checkpoint import data, network
 from tests.core.running import assert_all_same
+
+
+@pytest.fixture(autouse=True)
+def two_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments of segments of segments take most of the time of a choice."""
+    monkeypatch.setattr(planner, "LEVELS", 2)
 
 
 def attention(T: int = 400, **options: Any) -> tp.Program[Any]:

@@ -8,14 +8,17 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where these tests keep compiled programs: many of them train the same small agents."""
+def shared_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("programs")
 
 
 @pytest.fixture(autouse=True)
-def kept_programs(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEMPO_CACHE", str(programs))
+def kept_programs(shared_programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled programs are kept for all tests of this folder: many of them train the same small agents.
+
+    Tests of what is compiled switch that off, `monkeypatch.setenv("TEMPO_CACHE", "off")`: they do not depend on what ran before.
+    """
+    monkeypatch.setenv("TEMPO_CACHE", str(shared_programs))
 
 
 @pytest.fixture(autouse=True)

@@ -241,6 +241,7 @@ def test_doctor_calibrates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_valid_recipe_is_not_compiled_by_xla(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPO_CACHE", "off")
     monkeypatch.setattr(jax.stages.Lowered, "compile", lambda *_, **__: pytest.fail("XLA compiles a program"))
     arguments = ("reinforce", "num_envs=2", "num_steps=4")
     result = run("validate", *arguments)

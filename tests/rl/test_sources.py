@@ -234,7 +234,14 @@ def test_keys_that_it_does_not_take(name: str, keys: Any, message: str, corridor
         make_environment(recipe, (b, B))
 
 
-@pytest.mark.parametrize("name", ["Corridor-v0", "Corridor", pytest.param("Functions", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Corridor-v0",
+        pytest.param("Corridor", marks=pytest.mark.thinned),
+        pytest.param("Functions", marks=pytest.mark.slow),
+    ],
+)
 def test_the_installed_command_finds_it(name: str, corridors: Any, tmp_path: Path) -> None:
     """A console script does not look into the working directory, as `-P` does not."""
     recipe = {"algorithm": "actor_critic", "env": {"id": f"corridors:{name}"}, **SMALL, "executor": "interpreted"}
