@@ -215,9 +215,9 @@ class Engine:
         token = np.zeros(size, np.int32)
         token[: stop - start] = row.job.prompt[start:stop]
         numbers = {"start": start, "stop": stop, "row": row.number, "length": len(row.job.prompt) + row.job.max_new_tokens}
-        inputs = {
+        inputs: dict[str, np.ndarray] = {
             "token": token,
-            **{name: np.int32(number) for name, number in numbers.items()},
+            **{name: np.asarray(number, np.int32) for name, number in numbers.items()},
             **self._tiles_for(traced.patterns, range(start, stop), start),
             **self.cache.inputs_of(row.number),
         }
