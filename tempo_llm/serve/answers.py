@@ -46,7 +46,7 @@ class Answer:
         self.choices[number].take(update)
 
     @property
-    def usage(self) -> dict[str, Any]:
+    def usage(self) -> dict[str, object]:
         prompt = sum(map(len, self.asked.prompts))
         written = sum(len(choice.token_ids) for choice in self.choices)
         return {
@@ -56,43 +56,43 @@ class Answer:
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> dict[str, object]:
         choices = [self._choice(number, choice) for number, choice in enumerate(self.choices)]
         return {**self._head(self.whole_object), "choices": choices, "usage": self.usage}
 
-    def first(self) -> Iterator[dict[str, Any]]:
+    def first(self) -> Iterator[dict[str, object]]:
         """The chunks before any text."""
         yield from ()
 
-    def chunks(self, number: int, update: Update) -> Iterator[dict[str, Any]]:
+    def chunks(self, number: int, update: Update) -> Iterator[dict[str, object]]:
         """The chunks after an update of a choice, which has been taken."""
         choice = {**self._part(number, update.text, update), "finish_reason": update.finish_reason}
         yield {**self._head(self.chunk_object), "choices": [choice], **self._no_usage()}
 
-    def last(self) -> Iterator[dict[str, Any]]:
+    def last(self) -> Iterator[dict[str, object]]:
         """The chunks at the end of a stream."""
         if self.asked.has_usage:
             yield {**self._head(self.chunk_object), "choices": [], "usage": self.usage}
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
-    def _head(self, kind: str) -> dict[str, Any]:
+    def _head(self, kind: str) -> dict[str, object]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "system_fingerprint": None}
 
-    def _no_usage(self) -> dict[str, Any]:
+    def _no_usage(self) -> dict[str, object]:
         return {"usage": None} if self.asked.has_usage else {}
 
-    def _choice(self, number: int, choice: Choice) -> dict[str, Any]:
+    def _choice(self, number: int, choice: Choice) -> dict[str, object]:
         ids = {"token_ids": choice.token_ids} if self.asked.shows_ids else {}
         logprobs = self._logprobs(choice.token_ids, choice.logprobs, 0)
         return {"index": number, "text": choice.text, "logprobs": logprobs, "finish_reason": choice.finish_reason, **ids}
 
-    def _part(self, number: int, text: str, update: Update) -> dict[str, Any]:
+    def _part(self, number: int, text: str, update: Update) -> dict[str, object]:
         before = len(self.choices[number].text) - len(update.text)
         ids = {"token_ids": list(update.token_ids)} if self.asked.shows_ids else {}
         return {"index": number, "text": text, "logprobs": self._logprobs(update.token_ids, update.logprobs, before), **ids}
 
-    def _logprobs(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs], start: int) -> dict[str, Any] | None:
+    def _logprobs(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs], start: int) -> dict[str, object] | None:
         if self.asked.logprobs is None:
             return None
         shown = [(token, each) for token, each in zip(ids, logprobs, strict=True) if token not in self.asked.stop_ids]
@@ -111,14 +111,14 @@ class ChatAnswer(Answer):
 
     kind, whole_object, chunk_object = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
-    def first(self) -> Iterator[dict[str, Any]]:
+    def first(self) -> Iterator[dict[str, object]]:
         for number in range(len(self.choices)):
             yield self._delta(number, {"role": "assistant", "content": ""}, None, None)
 
-    def chunks(self, number: int, update: Update) -> Iterator[dict[str, Any]]:
+    def chunks(self, number: int, update: Update) -> Iterator[dict[str, object]]:
         choice, reason = self.choices[number], update.finish_reason
         logprobs = self._logprobs(update.token_ids, update.logprobs, 0)
-        delta: dict[str, Any] = {"content": choice.text[choice.shown :]}
+        delta: dict[str, object] = {"content": choice.text[choice.shown :]}
         if self.asked.tools is not None and self.asked.tools.may_be_call(choice.text):
             if reason is None:
                 return
@@ -129,12 +129,12 @@ class ChatAnswer(Answer):
         choice.shown = len(choice.text)
         yield self._delta(number, delta, logprobs, reason)
 
-    def _delta(self, number: int, delta: dict[str, Any], logprobs: Any, reason: str | None) -> dict[str, Any]:
+    def _delta(self, number: int, delta: dict[str, object], logprobs: Any, reason: str | None) -> dict[str, object]:
         choice = {"index": number, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
         return {**self._head(self.chunk_object), "choices": [choice], **self._no_usage()}
 
-    def _choice(self, number: int, choice: Choice) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": choice.text, "refusal": None}
+    def _choice(self, number: int, choice: Choice) -> dict[str, object]:
+        message: dict[str, object] = {"role": "assistant", "content": choice.text, "refusal": None}
         reason = choice.finish_reason
         calls = [] if self.asked.tools is None else self.asked.tools.calls(choice.text)
         if calls:
@@ -144,7 +144,7 @@ class ChatAnswer(Answer):
         logprobs = self._logprobs(choice.token_ids, choice.logprobs, 0)
         return {"index": number, "message": message, "logprobs": logprobs, "finish_reason": reason, **ids}
 
-    def _logprobs(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs], start: int) -> dict[str, Any] | None:
+    def _logprobs(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs], start: int) -> dict[str, object] | None:
         if self.asked.logprobs is None:
             return None
         shown = [(token, each) for token, each in zip(ids, logprobs, strict=True) if token not in self.asked.stop_ids]
@@ -159,6 +159,6 @@ class ChatAnswer(Answer):
             "refusal": None,
         }
 
-    def _token(self, token: int, logprob: float) -> dict[str, Any]:
+    def _token(self, token: int, logprob: float) -> dict[str, object]:
         text = self._text(token)
         return {"token": text, "logprob": logprob, "bytes": list(text.encode())}

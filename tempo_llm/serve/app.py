@@ -214,7 +214,7 @@ class Service:
     async def _metrics_text(self, request: Request) -> Response:
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    def _model_object(self) -> dict[str, Any]:
+    def _model_object(self) -> dict[str, object]:
         return {
             "id": self.settings.name,
             "object": "model",
@@ -280,7 +280,7 @@ class Service:
             for sample in range(asked.samples)
         ]  # fmt: skip
 
-    async def _whole(self, submission: Submission, answer: Answer) -> dict[str, Any]:
+    async def _whole(self, submission: Submission, answer: Answer) -> dict[str, object]:
         async for number, update in submission.updates():
             answer.take(number, update)
         answer.cached_tokens = submission.cached_tokens
@@ -310,7 +310,7 @@ class Service:
                 self.metrics.gone()
 
 
-def _event(value: dict[str, Any]) -> str:
+def _event(value: dict[str, object]) -> str:
     return f"data: {json.dumps(value, separators=(',', ':'))}\n\n"
 
 

@@ -37,7 +37,7 @@ class Asked:
     has_usage: bool  # a stream ends with the numbers of tokens
     shows_ids: bool
     tools: Tools | None = None
-    schema: Mapping[str, Any] | str | None = None  # of the answer; "object": any JSON object
+    schema: Mapping[str, object] | str | None = None  # of the answer; "object": any JSON object
 
 
 class Asking:
@@ -74,7 +74,7 @@ class Asking:
             raise Problem(400, "`top_logprobs` needs `logprobs`: true", "top_logprobs", "invalid_value")
         wanted = body.max_completion_tokens or body.max_tokens
         new = self._new_tokens(prompt, wanted, "max_completion_tokens" if body.max_completion_tokens else "max_tokens")
-        schema: Mapping[str, Any] | str | None = None
+        schema: Mapping[str, object] | str | None = None
         if isinstance(body.response_format, SchemaFormat):
             schema = body.response_format.json_schema.schema_
         elif isinstance(body.response_format, TextFormat) and body.response_format.type == "json_object":
@@ -99,7 +99,7 @@ class Asking:
         new: Sequence[int],
         logprobs: int | None,
         tools: Tools | None = None,
-        schema: Mapping[str, Any] | str | None = None,
+        schema: Mapping[str, object] | str | None = None,
     ) -> Asked:
         if body.stream_options is not None and not body.stream:
             raise Problem(400, "`stream_options` needs `stream`: true", "stream_options", "invalid_value")
@@ -179,7 +179,7 @@ class Asking:
         return min(room, self.max_new_tokens) if wanted is None else wanted
 
 
-def _message(message: ChatMessage, number: int) -> dict[str, Any]:
+def _message(message: ChatMessage, number: int) -> dict[str, object]:
     """A message as templates know it."""
     content = message.content
     if isinstance(content, list):
@@ -187,7 +187,7 @@ def _message(message: ChatMessage, number: int) -> dict[str, Any]:
     if content is None and not message.tool_calls:
         raise Problem(400, f"`messages.{number}.content` is missing", "messages", "missing_required_parameter")
     role = "system" if message.role == "developer" else message.role
-    given: dict[str, Any] = {"role": role, "content": content or ""}
+    given: dict[str, object] = {"role": role, "content": content or ""}
     if message.tool_calls:
         given["tool_calls"] = [call.model_dump(exclude={"index"}) for call in message.tool_calls]
     if message.tool_call_id is not None:

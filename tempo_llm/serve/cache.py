@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tempo_llm.serve.programs import Traced
+from tempo_llm.serve.tiles import Array
 
 Arrays = Mapping[str, Any]
 
@@ -28,11 +29,11 @@ class RowCache:
         return sum(array.nbytes for array in (*self.caches.values(), *self.states.values()))
 
     @property
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> dict[str, Array]:
         """The inputs of the program of tokens."""
         return {**self.caches, **self.states}
 
-    def inputs_of(self, row: int) -> dict[str, Any]:
+    def inputs_of(self, row: int) -> dict[str, Array]:
         """The inputs of the program of a block of one row."""
         return {**self.caches, **{name: state[row] for name, state in self.states.items()}}
 

@@ -7,8 +7,8 @@ program runs when a row needs it, so nobody pays for another row's sorting.
 from __future__ import annotations
 
 import logging
+import queue
 import threading
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -81,13 +81,17 @@ class RowChoice:
 
 
 class Choice:
-    """The programs. `compile_first` compiles the most common ones, and a thread of its own the others, those that are `wanted` first."""
+    """The programs. `compile_first` compiles the most common ones, and a thread of its own those that are wanted.
 
-    def __init__(self, rows: int, vocabulary: int, config: tp.Config):
-        self.rows, self.vocabulary = rows, vocabulary
+    With `ahead`, the thread compiles all others too, before they are wanted.
+    """
+
+    def __init__(self, rows: int, vocabulary: int, config: tp.Config, ahead: bool = True):
+        self.rows, self.vocabulary, self._ahead = rows, vocabulary, ahead
         self.programs = {features: choice_program(features, rows, vocabulary, config) for features in forms(vocabulary)}
         self._ready: set[Features] = set()
-        self._wanted: deque[Features] = deque()
+        self._wanted: queue.SimpleQueue[Features | None] = queue.SimpleQueue()
+        self._asked: set[Features] = set()
         self._is_closed = False
         self._thread = threading.Thread(target=self._compile_all, name="tempo-choice", daemon=True)
 
@@ -100,20 +104,28 @@ class Choice:
     def close(self) -> None:
         """Compile no further programs."""
         self._is_closed = True
+        self._wanted.put(None)
 
     def is_ready(self, features: Features) -> bool:
         """Whether a program is compiled. If it is not, it is the next one."""
         if features in self._ready:
             return True
-        if features not in self._wanted:
+        if features not in self._asked:
             LOG.info("a request waits until the program of its way to choose tokens is compiled: %s", features)
-            self._wanted.append(features)
+            self._asked.add(features)
+            self._wanted.put(features)
         return False
 
     def _compile_all(self) -> None:
-        while len(self._ready) < len(self.programs) and not self._is_closed:
-            rest = [features for features in (*self._wanted, *self.programs) if features not in self._ready]
-            self._compile(rest[0])
+        while len(self._ready) < len(self.programs):
+            try:
+                features = self._wanted.get(block=not self._ahead)
+            except queue.Empty:
+                features = next(each for each in self.programs if each not in self._ready)
+            if self._is_closed or features is None:
+                return
+            if features not in self._ready:
+                self._compile(features)
 
     def _compile(self, features: Features) -> None:
         nobody = RowChoice(Sampling(1.0, top_k=1), features, [0], np.zeros(1, np.float32), self.vocabulary)

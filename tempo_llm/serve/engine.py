@@ -45,7 +45,9 @@ class Engine:
         max_context: int = 2048,
         queue: int = 256,
         prefixes: Prefixes | None = None,
+        ahead: bool = True,
     ):
+        """In `prefixes`, what is computed of prompts is kept. With `ahead`, all ways to choose tokens are compiled before a job wants them."""
         self.generator, self.tokenizer, self.rows, self.queue = generator, tokenizer, rows, queue
         self.max_context = min(max_context, generator.config.max_position_embeddings)
         places = -(-self.max_context // TILE) * TILE
@@ -54,7 +56,7 @@ class Engine:
         self._blocks = {size: block_program(generator, rows, places, size) for size in (SHORT_BLOCK, TILE)}
         self.cache = RowCache(self._token)
         self.prefixes = None if self.cache.states else prefixes  # a state stands for a whole prompt, not for its blocks
-        self._choice = Choice(rows, generator.config.vocab_size, config)
+        self._choice = Choice(rows, generator.config.vocab_size, config, ahead)
         self._places, self._most = places, generator.config.max_position_embeddings
         self._tiles = functools.lru_cache(1 << 14)(self._tiles_of)
         self._free = list(range(rows))[::-1]
@@ -215,9 +217,9 @@ class Engine:
         token = np.zeros(size, np.int32)
         token[: stop - start] = row.job.prompt[start:stop]
         numbers = {"start": start, "stop": stop, "row": row.number, "length": len(row.job.prompt) + row.job.max_new_tokens}
-        inputs = {
+        inputs: dict[str, np.ndarray] = {
             "token": token,
-            **{name: np.int32(number) for name, number in numbers.items()},
+            **{name: np.asarray(number, np.int32) for name, number in numbers.items()},
             **self._tiles_for(traced.patterns, range(start, stop), start),
             **self.cache.inputs_of(row.number),
         }

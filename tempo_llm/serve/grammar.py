@@ -31,14 +31,14 @@ class Grammars:
         """Any JSON object."""
         return self.of_schema({"type": "object"}, "response_format")
 
-    def of_schema(self, schema: Mapping[str, Any], param: str) -> TokenGrammar:
+    def of_schema(self, schema: Mapping[str, object], param: str) -> TokenGrammar:
         """JSON that follows a schema, without white space where none is needed."""
         from llguidance import LLMatcher
 
         text = json.dumps(schema)
         return self._grammar(LLMatcher.grammar_from_json_schema(text, {"whitespace_flexible": False}), param)
 
-    def of_calls(self, schemas: Sequence[Mapping[str, Any]], can_be_text: bool, is_wrapped: bool) -> TokenGrammar:
+    def of_calls(self, schemas: Sequence[Mapping[str, object]], can_be_text: bool, is_wrapped: bool) -> TokenGrammar:
         """A call of one of several tools, each by the schema of its call; or a text that does not begin as one.
 
         A call that `is_wrapped` may stand between `<tool_call>` and `</tool_call>`.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tempo_llm.serve.jobs import Failure
 
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -20,7 +18,7 @@ class Problem(Exception):
     def of(failure: Failure) -> Problem:
         return Problem(failure.status, failure.message, None, failure.code)
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> dict[str, object]:
         kind = TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 

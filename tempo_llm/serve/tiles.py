@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-Array: TypeAlias = Any
+Array: TypeAlias = np.ndarray  # or JAX's, which has the same methods
 
 TILE = 64  # positions
 _UNREACHED = -1e30

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tempo_llm.serve.problems import Problem
 from tempo_llm.serve.schemas import ChatBody, Function, NamedTool
@@ -51,19 +50,19 @@ class Tools:
         return Tools(functions, choice == "required" or isinstance(choice, NamedTool), template)
 
     @property
-    def variables(self) -> dict[str, Any]:
+    def variables(self) -> dict[str, object]:
         """What a template knows of the tools."""
         return {"tools": [{"type": "function", "function": self._shown(each)} for each in self.functions]} if self.is_told else {}
 
-    def tell(self, messages: list[dict[str, Any]]) -> None:
+    def tell(self, messages: list[dict[str, object]]) -> None:
         """Tell of the tools in the first message of a user, if the template does not."""
         first = next((message for message in messages if message["role"] == "user"), None)
         if not self.is_told and first is not None:
             functions = json.dumps([self._shown(each) for each in self.functions], separators=(",", ":"))
-            first["content"] = _TOLD.format(functions=functions, key=self.key) + first["content"]
+            first["content"] = f"{_TOLD.format(functions=functions, key=self.key)}{first['content']}"
 
     @property
-    def schemas(self) -> list[dict[str, Any]]:
+    def schemas(self) -> list[dict[str, object]]:
         """The JSON of a call of each tool. Arguments that a tool does not name are left out, unless its parameters ask for them."""
         return [
             {
@@ -82,7 +81,7 @@ class Tools:
         """Whether a text that has begun so may become a call."""
         return not text or text[0] == "{" or (self.is_wrapped and text[0] == "<")
 
-    def calls(self, text: str) -> list[dict[str, Any]]:
+    def calls(self, text: str) -> list[dict[str, object]]:
         """The calls that an answer is: none if it is a text, or no whole call."""
         inner = text.strip().removeprefix("<tool_call>").removesuffix("</tool_call>").strip()
         try:
@@ -97,7 +96,7 @@ class Tools:
         return [{"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}]
 
     @staticmethod
-    def _shown(function: Function) -> dict[str, Any]:
+    def _shown(function: Function) -> dict[str, object]:
         description = {} if function.description is None else {"description": function.description}
         parameters = function.parameters or {"type": "object", "properties": {}}
         return {"name": function.name, **description, "parameters": parameters}
