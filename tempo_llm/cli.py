@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -50,13 +50,13 @@ from tempo_llm.flags import (
     TopP,
     Verbose,
 )  # fmt: skip
-from tempo_llm.json_files import JsonObject, parse_json
-from tempo_llm.lines import Line, Lines, completion_report, read_prompts
+from tempo_llm.json_files import parse_json
+from tempo_llm.lines import Lines, read_prompts
+from tempo_llm.reports import drawn_profile, report_of, timings, with_texts
 from tempo_llm.serve.command import serve
 from tempo_llm.streams import drop_output, explained, open_streams
 
 if TYPE_CHECKING:
-    from tempo_core import Profile
     from tempo_llm.generate import Generation
     from tempo_llm.model import Model
     from tempo_llm.sampling import Sampling
@@ -81,8 +81,6 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Run Llama models and their relatives, compiled by Tempo. `tempo-llm TEXT` is `tempo-llm generate TEXT`.",
 )
-
-PROFILE = Path("profile.svg")  # in the working directory
 
 
 def _print_version(wanted: bool) -> None:
@@ -362,9 +360,9 @@ def generate(
             typer.echo(loaded.generator.plan_of(request, full=full, as_json=as_json, picture=memory_picture))
             return
         if profile:
-            result = _with_texts(loaded, loaded.generator.profiled(request), stops)
+            result = with_texts(loaded, loaded.generator.profiled(request), stops)
             assert result.profile is not None
-            typer.echo(f"{result.profile}\n{_drawn(result.profile)}", err=True)
+            typer.echo(f"{result.profile}\n{drawn_profile(result.profile)}", err=True)
         else:
             pieces = loaded.start(request, [stops] * len(lines))
             if (sys.stdout.isatty() if stream is None else stream) and not as_json and len(request.rows) == 1:
@@ -376,7 +374,7 @@ def generate(
                 return
             result = pieces.finished()
         if as_json:
-            typer.echo(json.dumps(_report(loaded, lines, result, load_seconds)))
+            typer.echo(json.dumps(report_of(loaded, lines, result, load_seconds)))
         elif jsonl is not None:
             for completion in result.completions:
                 typer.echo(json.dumps(completion_report(lines[completion.prompt], completion, loaded.tokenizer)))
@@ -412,91 +410,9 @@ def _check_companions(flags: dict[str, bool], needed: dict[str, bool]) -> None:
         )
 
 
-def _with_texts(model: Model, result: Generation, stops: Sequence[str]) -> Generation:
-    """A result with the texts of its tokens, each up to a stop string."""
-    from dataclasses import replace
-
-    from tempo_llm.writer import Writer
-
-    completions = []
-    for each in result.completions:
-        writer = Writer(model.tokenizer, stops)
-        writer.write(each.token_ids, True)
-        if writer.is_stopped:
-            logprobs = None if each.logprobs is None else each.logprobs[: writer.length]
-            each = replace(each, token_ids=each.token_ids[: writer.length], finish_reason="stop", logprobs=logprobs)
-        completions.append(replace(each, text=writer.text))
-    return replace(result, completions=tuple(completions))
-
-
-def _drawn(profile: Profile) -> str:
-    """Draw the flame picture of a profile; what came of it, as a line."""
-    from tempo_core.errors import ConfigError
-
-    try:
-        profile.draw(PROFILE)
-    except ConfigError as error:  # the texts are printed all the same
-        return f"note: {str(error).splitlines()[0]}"
-    return f"the flame picture is {PROFILE}"
-
-
-def _report(model: Model, lines: Sequence[Line], result: Generation, load_seconds: float) -> JsonObject:
-    """The object of --json. If there is one completion, its `token_ids` and `text` are at the top level too."""
-    reports = [completion_report(lines[each.prompt], each, model.tokenizer) for each in result.completions]
-    only_completion = {key: reports[0][key] for key in ("token_ids", "text")} if len(reports) == 1 else {}
-    return {
-        "model": str(model.directory),
-        **only_completion,
-        "completions": reports,
-        "positions": result.length,
-        "capacity": result.capacity,
-        "compiles": result.compiles,
-        "loads": result.loads,
-        **_speculation(result),
-        "timings": {
-            "load_seconds": load_seconds,
-            "prepare_seconds": result.prepare_seconds,
-            "compile_seconds": result.compile_seconds,
-            "run_seconds": result.run_seconds,
-        },
-    }
-
-
-def _speculation(result: Generation) -> JsonObject:
-    """What came of speculation, if there was any."""
-    if not result.rounds:
-        return {}
-    counts = {"rounds": result.rounds, "accepted": result.accepted, "accepted_per_round": result.accepted_per_round}
-    return {"speculation": counts}
-
-
 def _told(result: Generation, load_seconds: float, verbose: bool) -> None:
     if verbose:
-        typer.echo(_timings(result, load_seconds), err=True)
-
-
-def _timings(result: Generation, load_seconds: float) -> str:
-    tokens = sum(len(completion.token_ids) for completion in result.completions)
-    compiled = f"compiled {result.compiles} programs" if result.compiles or not result.loads else ""
-    kept = f"loaded {result.loads} programs from the cache" if result.loads else ""
-    first = "" if result.first_token_seconds is None else f"first token after {result.first_token_seconds:.3f} s; "
-    each = f"{result.accepted_per_round:.2f} drafted tokens stayed in each of {result.rounds} rounds; "
-    rounds = each if result.rounds else ""
-    return (
-        f"loaded the model in {load_seconds:.2f} s; prepared its program in {result.prepare_seconds:.2f} s; "
-        f"{' and '.join(filter(None, (compiled, kept)))} in {result.compile_seconds:.2f} s; {first}"
-        f"{tokens} tokens in {result.run_seconds:.2f} s ({tokens / max(result.run_seconds, 1e-9):.1f} tokens/s); "
-        f"{result.length} positions of {result.capacity}; {rounds}peak memory {_peak_memory()}"
-    )
-
-
-def _peak_memory() -> str:
-    try:
-        import resource
-    except ImportError:  # not on this system
-        return "unknown"
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return f"{peak / 2**20:.0f} MiB"
+        typer.echo(timings(result, load_seconds), err=True)
 
 
 # -- chat ---------------------------------------------------------------------------------------------------------------
