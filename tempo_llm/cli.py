@@ -51,7 +51,7 @@ from tempo_llm.flags import (
     Verbose,
 )  # fmt: skip
 from tempo_llm.json_files import parse_json
-from tempo_llm.lines import Lines, read_prompts
+from tempo_llm.lines import Lines, completion_report, read_prompts
 from tempo_llm.reports import drawn_profile, report_of, timings, with_texts
 from tempo_llm.serve.command import serve
 from tempo_llm.streams import drop_output, explained, open_streams
