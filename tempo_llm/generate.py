@@ -322,7 +322,10 @@ class Generator:
         traced = (features, sizes.block, sizes.is_mixed, has_past, speculate, sizes if speculate else None)
         if traced not in self._decoders:
             form = self.config, self.attention, features, self.form, sizes.block, sizes.is_mixed, has_past
-            self._decoders[traced] = self._speculating(*form, sizes, speculate) if speculate else trace_decoder(*form)
+            if speculate:
+                self._decoders[traced] = trace_speculating(*form, self._speculation(sizes, speculate, has_past))
+            else:
+                self._decoders[traced] = trace_decoder(*form)
         decoder, key = self._decoders[traced], (features, sizes, has_past, speculate)
         if key in self._programs:
             self._programs[key] = self._programs.pop(key)  # the last one used is the last one to go
@@ -373,22 +376,11 @@ class Generator:
         """So far: the number of XLA programs compiled, the seconds of compiling, and the number of XLA programs from the cache on disk."""
         return joined_costs([self._dropped, *map(_costs, self._programs.values())])
 
-    def _speculating(
-        self,
-        config: LlamaConfig,
-        attention: Attention,
-        features: Features,
-        form: Weights,
-        block: int,
-        is_mixed: bool,
-        has_past: bool,
-        sizes: Sizes,
-        speculate: int,
-    ) -> Decoder:
+    def _speculation(self, sizes: Sizes, count: int, has_past: bool) -> Speculation:
+        """How a program drafts `count` tokens in a round. Raises RequestError for a draft model that cannot."""
         check_draft(self.config, None if self.draft is None else self.draft.config, has_past)
         draft = None if self.draft is None else Draft(self.draft.config, self.draft.attention, self.draft.form)
-        speculation = Speculation(speculate, sizes.new, sizes.capacity, draft)
-        return trace_speculating(config, attention, features, form, block, is_mixed, has_past, speculation)
+        return Speculation(count, sizes.new, sizes.capacity, draft)
 
     @property
     def _weights_of_both(self) -> dict[str, np.ndarray]:

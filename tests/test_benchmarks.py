@@ -106,6 +106,15 @@ def test_decode_gives_the_tokens_of_its_peers(tmp_path: Path) -> None:
         assert ("transformers" in case["same_tokens"]) != bool(written["skipped"])
 
 
+def test_speculation_gives_the_same_tokens(tmp_path: Path) -> None:
+    cases = quick("speculation", tmp_path / "speculation.json", "--only", "tiny-llama")["cases"]
+    assert len(cases) == 2
+    for case in cases:
+        assert all(case["same_tokens"].values()) and len(case["same_tokens"]) == 3
+        assert all(0 < stayed <= 8 for stayed in case["accepted_per_round"].values())
+        assert all(figures["median"] > 0 for figures in case["ms_per_token"].values())
+
+
 def test_a_batch_as_a_step_gives_the_results_of_a_batch_as_a_dimension(tmp_path: Path) -> None:
     for case in quick("batch", tmp_path / "batch.json")["cases"]:
         assert case["difference"] < 1e-5 and set(case["ms"]) == {"dimension", "step"}, case["case"]
