@@ -181,7 +181,7 @@ class TwoPrograms:
         inputs, draws = task.inputs(), draws_of(recipe)
         rows = inputs["row"].reshape(recipe.updates, recipe.prompts)
         texts: dict[str, np.ndarray] = {}
-        fed = {name: (lambda e, name=name: texts[name]) for name in ("texts", "counted", "advantage")}
+        fed = {name: self._feed(texts, name) for name in ("texts", "counted", "advantage")}
         live = self.learning.start({**task.first_values(), **fed}, by="e")
         for number, row in enumerate(rows):
             prompts = {name: array[row] for name, array in task.prompts.inputs().items() if name in self.writing.inputs}
@@ -191,6 +191,10 @@ class TwoPrograms:
             texts |= self._texts(row, np.moveaxis(np.asarray(tokens), 0, -1), np.asarray(rewards))
             live.advance("e")
             yield self.newest.loss
+
+    def _feed(self, texts: dict[str, np.ndarray], name: str) -> Callable[[int], np.ndarray]:
+        """A function of the update, for an input that is requested when the loop reaches it."""
+        return lambda e: texts[name]
 
     def _texts(self, row: np.ndarray, tokens: np.ndarray, rewards: np.ndarray) -> dict[str, np.ndarray]:
         """Whole texts int32 [texts, positions] with what counts of them, and the advantages of texts."""

@@ -74,6 +74,13 @@ def test_a_missing_peer_is_a_line_that_says_what_to_install(tmp_path: Path) -> N
     assert "pip install stable-baselines3" in skipped and "--python SB3=PATH" in skipped
 
 
+def test_rewards(tmp_path: Path) -> None:
+    (case,) = quick("rewards", tmp_path / "rewards.json")["cases"]
+    for key in ("ms_per_update", "cpu_ms_per_update", "mb"):
+        check_sides(case[key], "tempo", "two programs")
+    assert case["difference_of_losses"] < 1e-4 and len(case["losses"]["tempo"]) == 4
+
+
 def test_memory(tmp_path: Path) -> None:
     cases = {case["case"].split(",")[0]: case for case in quick("memory", tmp_path / "memory.json")["cases"]}
     for case in cases.values():
