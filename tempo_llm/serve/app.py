@@ -107,7 +107,7 @@ class Service:
         self._tokenizer = model.tokenizer if model.has_tokenizer else None
         self.metrics, self._started = Metrics(engine), int(time.time())
         grammars = Grammars(self._tokenizer, model.config.vocab_size, model.end_ids())
-        self._asking = Asking(model, engine.max_context, settings.max_new_tokens, grammars)
+        self._asking = Asking(model, engine.max_context, settings.max_new_tokens, grammars, engine.queue)
 
     def app(self) -> Starlette:
         paths: dict[str, tuple[str, Callable[[Request], Coroutine[Any, Any, Response]]]] = {
@@ -136,6 +136,7 @@ class Service:
         yield
         self.engine.drain()
         await run_in_threadpool(self.engine.join, self.settings.seconds)
+        self._asking.close()
 
     def _guarded(
         self, path: str, handler: Callable[[Request], Coroutine[Any, Any, Response]]
