@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tempo_llm.chat import SECONDS
 from tempo_llm.errors import LlmError, RequestError
 from tempo_llm.model import Model
 from tempo_llm.requests import check_tokens
@@ -16,6 +17,7 @@ from tempo_llm.serve.jobs import Grammar
 from tempo_llm.serve.problems import Problem
 from tempo_llm.serve.schemas import ChatBody, ChatMessage, Common, CompletionBody, SchemaFormat, TextFormat
 from tempo_llm.serve.tools import Tools
+from tempo_llm.template_process import TemplateProcess
 
 COMPLETION_TOKENS = 16  # of /v1/completions without `max_tokens`, as OpenAI has it
 MOST_PROMPTS = 64
