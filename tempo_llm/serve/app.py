@@ -179,7 +179,7 @@ class Service:
         """The body. Raises Problem if it is too long, or no JSON by its own word."""
         most = self.settings.most_bytes
         long = Problem(413, f"the body is longer than {most:,} bytes", None, "body_too_long")
-        if not request.headers.get("content-type", "application/json").lower().startswith("application/json"):
+        if not request.headers.get("content-type", "").lower().startswith("application/json"):
             raise Problem(415, "the body must be JSON: Content-Type: application/json", None, "invalid_content_type")
         length = request.headers.get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > most:
