@@ -104,7 +104,11 @@ def serving() -> str:
     recorded = record("serve")
     if recorded is None:
         return "Not recorded yet: `python -m benchmarks.serve`."
-    heads = {"tokens_per_second": "tokens/s", "times_one_client": "times one client", "processor_ms_per_token": "ms of processors a token"}
+    heads = {
+        "tokens_per_second": "tokens/s",
+        "times_one_client": "times one client",
+        "processor_ms_per_token": "ms of processors a token",
+    }
     heads |= {"first_token_ms": "first token, ms", "longest_first_token_ms": "the longest, ms"}
     lines = [f"| work | {' | '.join(heads.values())} |", "| --- |" + " --- |" * len(heads)]
     for case in recorded["cases"]:
