@@ -99,6 +99,24 @@ def memories(benchmark: str) -> str:
     return "\n".join([*lines, "", source(benchmark)])
 
 
+def serving() -> str:
+    """A row for each number of clients of a server: tokens a second, the first token, and the processors' time."""
+    recorded = record("serve")
+    if recorded is None:
+        return "Not recorded yet: `python -m benchmarks.serve`."
+    heads = {
+        "tokens_per_second": "tokens/s",
+        "times_one_client": "times one client",
+        "processor_ms_per_token": "ms of processors a token",
+    }
+    heads |= {"first_token_ms": "first token, ms", "longest_first_token_ms": "the longest, ms"}
+    lines = [f"| work | {' | '.join(heads.values())} |", "| --- |" + " --- |" * len(heads)]
+    for case in recorded["cases"]:
+        cells = [short(case[key]) if key in case else "" for key in heads]
+        lines.append(f"| {case['case']} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", source("serve")])
+
+
 def starts(benchmark: str = "second-start") -> str:
     """Seconds to the first result, without and with compiled programs on disk; in brackets those of processors, where recorded."""
     recorded = record(benchmark)
@@ -402,7 +420,7 @@ def results() -> str:
 PARTS: Mapping[str, Callable[..., str]] = {
     "results": results, "times": times, "memories": memories, "rows": rows, "starts": starts, "classical": classical, "source": source, "picture": picture,
     "algorithms": algorithms, "control": control, "enough": enough, "members": members, "recipes": recipes, "solved": solved, "growth": growth,
-    "beside": beside, "speeds": speeds, "kills": kills, "pictures": pictures, "caches": caches, "sides": sides,
+    "beside": beside, "speeds": speeds, "kills": kills, "pictures": pictures, "caches": caches, "sides": sides, "serving": serving,
 }  # fmt: skip
 
 

@@ -15,11 +15,11 @@ from typing import Any
 from tempo_llm.errors import TokenizerError
 from tempo_llm.files import read_text
 from tempo_llm.json_files import JsonObject
+from tempo_llm.template_process import WORKER, TemplateProcess
 
 SECONDS = 10  # that a template may take
 MEMORY = 2**30  # bytes that its process may have
 LONGEST_TEMPLATE, LONGEST_TEXT = 2**20, 2**24  # characters
-WORKER = Path(__file__).with_name("template_worker.py")
 
 Message = Mapping[str, str]
 """`{"role": "user", "content": "Hello"}`; the roles are system, user and assistant."""
@@ -71,10 +71,12 @@ class ChatTemplate:
         conversations: Sequence[Sequence[Mapping[str, Any]]],
         prompt: bool = True,
         variables: Mapping[str, Any] = MappingProxyType({}),
+        process: TemplateProcess | None = None,
     ) -> list[str]:
         """The texts of conversations, each up to the place where the model answers next, or, without `prompt`, to its last message.
 
-        `variables` are further ones that the template may use, such as `tools`, as JSON has them.
+        `variables` are further ones that the template may use, such as `tools`, as JSON has them. The `process` of earlier conversations
+        renders these too.
 
         The template runs in a process of its own, in a sandbox, for SECONDS seconds at most. Raises TokenizerError if it fails.
         """
@@ -92,20 +94,12 @@ class ChatTemplate:
             "bytes": MEMORY,
         }
         try:
-            done = subprocess.run(
-                [sys.executable, "-I", "-S", str(WORKER)],
-                input=json.dumps(request),
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=SECONDS,
-                check=False,
-            )
+            said = _of_one(request) if process is None else process.ask(request)
         except subprocess.TimeoutExpired:
             raise _failed(f"it takes more than {SECONDS} seconds") from None
         except OSError as error:
             raise _failed(f"its process cannot be started: {error}") from None
-        answer = _answer(done.stdout)
+        answer = _answer(said)
         if "refusal" in answer:
             raise TokenizerError(f"the model's chat template refuses this conversation: {_one_line(answer['refusal'])}")
         texts = answer.get("texts")
@@ -114,6 +108,16 @@ class ChatTemplate:
         if max(map(len, texts), default=0) > LONGEST_TEXT:
             raise _failed(f"its text is longer than {LONGEST_TEXT} characters")
         return texts
+
+
+def _of_one(request: JsonObject) -> str:
+    """What a process says that renders these conversations alone."""
+    command = [sys.executable, "-I", "-S", str(WORKER)]
+    text = json.dumps(request)
+    done = subprocess.run(
+        command, input=text, capture_output=True, encoding="utf-8", errors="replace", timeout=SECONDS, check=False
+    )
+    return done.stdout
 
 
 def conversation(message: str, system_prompt: str | None = None) -> list[Message]:

@@ -1,6 +1,7 @@
 """Renders a chat template in a process of its own, whose memory and time are limited: a template is downloaded code.
 
 It reads a JSON object from standard input, `{"template", "conversations", "prompt", "tokens", "paths", "bytes"}`, and writes one: `{"texts"}`, or `{"error"}`.
+With `--many`, each line is such an object, and so is each line that it writes.
 It imports nothing of this package, so that it starts quickly.
 """
 
@@ -9,8 +10,15 @@ import sys
 
 
 def main() -> None:
-    request = json.load(sys.stdin)
-    sys.path.extend(request["paths"])
+    if "--many" not in sys.argv:
+        json.dump(answer_to(json.load(sys.stdin)), sys.stdout)
+        return
+    for line in sys.stdin:
+        print(json.dumps(answer_to(json.loads(line))), flush=True)
+
+
+def answer_to(request: dict) -> dict[str, object]:  # type: ignore[type-arg]  # nothing is imported for it
+    sys.path.extend(path for path in request["paths"] if path not in sys.path)
     import jinja2
     import jinja2.ext
     import jinja2.nodes
@@ -67,7 +75,7 @@ def main() -> None:
         answer = {"error": "it calls itself without end"}
     except Exception as error:  # whatever a template's expressions raise
         answer = {"error": f"{type(error).__name__}: {error}"[:300]}
-    json.dump(answer, sys.stdout)
+    return answer
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from tempo_llm.chat import ChatTemplate, Message, conversation, token_text
 from tempo_llm.errors import TokenizerError
 from tempo_llm.files import check_regular, read_text
 from tempo_llm.json_files import JsonObject
+from tempo_llm.template_process import TemplateProcess
 
 _MARK = "\ue000"  # of the characters for private use: no text means anything by it
 
@@ -82,15 +83,17 @@ class Tokenizer:
         """The ids of a conversation in the chat template, up to the place where the model answers next."""
         return self._encoded(self.render([messages], special)[0], False)
 
-    def encode_messages(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> list[int]:
+    def encode_messages(
+        self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], process: TemplateProcess | None = None
+    ) -> list[int]:
         """The ids of a conversation whose messages may have more than a role and a text, in the chat template, which may use `variables`.
 
-        Raises TokenizerError as `render` does.
+        The `process` of earlier conversations renders this one too. Raises TokenizerError as `render` does.
         """
         if self.template is None:
             raise TokenizerError("this model has no chat template", hint="send a prompt instead: /v1/completions")
         guarded = [{name: self._guarded_json(value) for name, value in message.items()} for message in messages]
-        return self._encoded(self.template.render_all([guarded], True, self._guarded_json(variables))[0], False)
+        return self._encoded(self.template.render_all([guarded], True, self._guarded_json(variables), process)[0], False)
 
     def _guarded_json(self, value: Any) -> Any:
         if isinstance(value, str):

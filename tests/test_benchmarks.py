@@ -156,3 +156,14 @@ def test_compile_time(tmp_path: Path) -> None:
         assert cpu["tempo"] == pytest.approx(tempo, rel=0.01)
         assert wall["tempo"] > 0 and cpu["jax"] == pytest.approx(cpu["jax traces"] + cpu["jax lowers"], rel=0.01)
         assert case["sizes"]["XLA programs"] >= 1 and case["sizes"]["statements"] >= 2
+
+
+def test_serve(tmp_path: Path) -> None:
+    cases = {case["case"]: case for case in quick("serve", tmp_path / "serve.json")["cases"]}
+    assert set(cases) == {
+        "tiny, 1 row, 1 client",
+        *(f"tiny, 8 rows, {count} {'client' if count == 1 else 'clients'}" for count in (1, 2, 4, 8)),
+        "tiny, 8 rows, a request under load",
+    }
+    for case in cases.values():
+        assert case["first_token_ms"] > 0 and case.get("tokens_per_second", 1) > 0

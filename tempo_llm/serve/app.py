@@ -107,7 +107,7 @@ class Service:
         self._tokenizer = model.tokenizer if model.has_tokenizer else None
         self.metrics, self._started = Metrics(engine), int(time.time())
         grammars = Grammars(self._tokenizer, model.config.vocab_size, model.end_ids())
-        self._asking = Asking(model, engine.max_context, settings.max_new_tokens, grammars)
+        self._asking = Asking(model, engine.max_context, settings.max_new_tokens, grammars, engine.queue)
 
     def app(self) -> Starlette:
         paths: dict[str, tuple[str, Callable[[Request], Coroutine[Any, Any, Response]]]] = {
@@ -136,6 +136,7 @@ class Service:
         yield
         self.engine.drain()
         await run_in_threadpool(self.engine.join, self.settings.seconds)
+        self._asking.close()
 
     def _guarded(
         self, path: str, handler: Callable[[Request], Coroutine[Any, Any, Response]]
@@ -178,7 +179,7 @@ class Service:
         """The body. Raises Problem if it is too long, or no JSON by its own word."""
         most = self.settings.most_bytes
         long = Problem(413, f"the body is longer than {most:,} bytes", None, "body_too_long")
-        if not request.headers.get("content-type", "application/json").lower().startswith("application/json"):
+        if not request.headers.get("content-type", "").lower().startswith("application/json"):
             raise Problem(415, "the body must be JSON: Content-Type: application/json", None, "invalid_content_type")
         length = request.headers.get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > most:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tempo_llm.chat import SECONDS
 from tempo_llm.errors import LlmError, RequestError
 from tempo_llm.model import Model
 from tempo_llm.requests import check_tokens
@@ -16,6 +17,7 @@ from tempo_llm.serve.jobs import Grammar
 from tempo_llm.serve.problems import Problem
 from tempo_llm.serve.schemas import ChatBody, ChatMessage, Common, CompletionBody, SchemaFormat, TextFormat
 from tempo_llm.serve.tools import Tools
+from tempo_llm.template_process import TemplateProcess
 
 COMPLETION_TOKENS = 16  # of /v1/completions without `max_tokens`, as OpenAI has it
 MOST_PROMPTS = 64
@@ -43,11 +45,16 @@ class Asked:
 class Asking:
     """What a model is asked, by the settings of a server. Methods raise Problem."""
 
-    def __init__(self, model: Model, max_context: int, max_new_tokens: int, grammars: Grammars):
+    def __init__(self, model: Model, max_context: int, max_new_tokens: int, grammars: Grammars, most_texts: int):
+        """`most_texts` are those that one request may ask for."""
+        self.most_texts = most_texts
         self.model, self.max_context, self.max_new_tokens, self.grammars = model, max_context, max_new_tokens, grammars
-        self._defaults = (
-            {"temperature": 1.0, **model_settings(model.directory)} if model.directory.is_dir() else {"temperature": 1.0}
-        )
+        self._templates = TemplateProcess(SECONDS)
+        own = model_settings(model.directory) if model.directory.is_dir() else {}
+        self._defaults: dict[str, Any] = {"temperature": 1.0, **own}
+
+    def close(self) -> None:
+        self._templates.close()
 
     def completion(self, body: CompletionBody) -> Asked:
         if body.echo:
@@ -67,7 +74,7 @@ class Asking:
         if tools is not None:
             tools.tell(messages)
         try:
-            prompt = tokenizer.encode_messages(messages, {} if tools is None else tools.variables)
+            prompt = tokenizer.encode_messages(messages, {} if tools is None else tools.variables, self._templates)
         except LlmError as error:
             raise Problem(400, error.message, "messages", "invalid_value") from None
         if body.top_logprobs is not None and not body.logprobs:
@@ -109,6 +116,13 @@ class Asking:
             ends = self.model.end_ids(body.stop_token_ids or (), bool(body.ignore_eos))
         except RequestError as error:
             raise Problem(400, error.message, "stop_token_ids", "invalid_value") from None
+        if len(prompts) * (body.n or 1) > self.most_texts:
+            raise Problem(
+                400,
+                f"{len(prompts)} prompts with `n` {body.n or 1} are more texts than wait here at a time, {self.most_texts}",
+                "n",
+                "invalid_value",
+            )
         seed = secrets.randbits(63) if body.seed is None else body.seed
         return Asked(
             prompts, new, self._sampling(body), seed, body.n or 1, frozenset(ends), body.stops, logprobs, bool(body.stream),

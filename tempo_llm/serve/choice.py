@@ -124,8 +124,13 @@ class Choice:
                 features = next(each for each in self.programs if each not in self._ready)
             if self._is_closed or features is None:
                 return
-            if features not in self._ready:
+            if features in self._ready:
+                continue
+            try:
                 self._compile(features)
+            except Exception:
+                LOG.exception("a way to choose tokens could not be compiled; the first request that wants it tries again")
+                self._ready.add(features)
 
     def _compile(self, features: Features) -> None:
         nobody = RowChoice(Sampling(1.0, top_k=1), features, [0], np.zeros(1, np.float32), self.vocabulary)

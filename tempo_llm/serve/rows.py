@@ -71,7 +71,7 @@ class Row:
 
     def prefix(self) -> Prefix | None:
         """What later prompts may share: the whole blocks of this one."""
-        if not self.blocks:
+        if self.job.cached_tokens == TILE * len(self.blocks):  # all of it is kept already
             return None
         tokens = tuple(int(token) for token in self.job.prompt[: TILE * len(self.blocks)])
         return Prefix(tokens, {name: Kept(np.concatenate([b[name] for b in self.blocks]), None) for name in self.blocks[0]})

@@ -203,6 +203,7 @@ REFUSED: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"logit_bias": {"512": 1}}, 400, "logit_bias", "tokens are 0 to 511"),
     ({"stop": [""]}, 400, "stop", "at least 1 character"),
     ({"n": 17}, 400, "n", "less than or equal to 16"),
+    ({"n": 5, "prompt": ["a"] * 5}, 400, "n", "more texts than wait here at a time, 24"),
     ({"echo": True}, 400, "echo", "not supported"),
     ({"suffix": "b"}, 400, "suffix", "not supported"),
     ({"best_of": 3}, 400, "best_of", "not supported"),
