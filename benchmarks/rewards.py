@@ -64,11 +64,21 @@ def main() -> None:
         }
         memory = compared({side: [run["bytes"] for run in each] for side, each in runs.items()}, 1e6)
         planned = {side: each[0]["planned"] for side, each in runs.items()}
+        largest = compared({side: [max(each.values())] for side, each in planned.items()}, 1e6)
         losses = {side: each[0]["losses"] for side, each in runs.items()}
         difference = float(np.abs(np.subtract(*losses.values())).max())
         show(name, figures["ms_per_update"], "ms/update")
         say(f"  the losses of {len(losses['tempo'])} updates differ by at most {difference:.1e}")
-        results.add(name, updates=updates, **figures, mb=memory, planned=planned, difference_of_losses=difference, losses=losses)
+        results.add(
+            name,
+            updates=updates,
+            **figures,
+            mb=memory,
+            planned_mb=largest,
+            planned=planned,
+            difference_of_losses=difference,
+            losses=losses,
+        )
         results.save()
     results.finish()
 
