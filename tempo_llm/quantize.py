@@ -146,16 +146,19 @@ def _write(
 
 
 def _matrices(config: LlamaConfig, dtype: Dtype, has_head: bool) -> dict[str, tuple[Dtype, bool]]:
-    """The matrices of a file that are quantized: to what, and whether the file has them as [..., in, out]."""
+    """The matrices of a file that are quantized: to what, and whether the file has them as [..., in, out].
+
+    One that holds several weights is int8 if one of them is.
+    """
     matrices: dict[str, tuple[Dtype, bool]] = {EMBEDDING: ("int8", False)}
     if has_head:
         matrices[HEAD] = "int8", False
     for number in range(config.num_hidden_layers):
         for name, weight in layer_weights(config, number).items():
-            if is_quantized(name, weight):
-                matrices |= {
-                    f"model.layers.{number}.{each}": (kind_of(name, dtype), not weight.is_turned) for each in weight.files
-                }
+            for each in weight.files if is_quantized(name, weight) else ():
+                file = f"model.layers.{number}.{each}"
+                is_finer = matrices.get(file, ("int4", False))[0] == "int8"
+                matrices[file] = "int8" if is_finer else kind_of(name, dtype), not weight.is_turned
     return matrices
 
 
