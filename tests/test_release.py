@@ -127,6 +127,7 @@ def test_the_parts_have_five_thousand_random_programs(monkeypatch: pytest.Monkey
     assert len({seed for _, first, count, _ in drawn for seed in range(first, first + count)}) == 5000
 
 
+@pytest.mark.slow
 def test_random_programs_run_in_one_process_too(tmp_path: Path) -> None:
     """JAX has started in the process of the command, so the programs, which want several devices, need another one."""
     command = [sys.executable, "-m", "benchmarks.release", "--part", "fuzz-numpy", "--quick", "--jobs", "1"]

@@ -180,9 +180,16 @@ def test_logits_are_those_of_the_quantized_weights(values: dict[str, Any], write
         np.testing.assert_allclose(logits[position], expected, atol=1e-4 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "int4"])
+FAST = (("gpt_oss", "int8"), ("qwen3_next", "int4"))
+
+
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in ("gpt_oss", "qwen3_next") else pytest.mark.slow) for name in ROWS]
+    ("name", "dtype"),
+    [
+        pytest.param(name, dtype, marks=[] if (name, dtype) in FAST else pytest.mark.slow)
+        for name in ROWS
+        for dtype in ("bfloat16", "int8", "int4")
+    ],
 )
 def test_every_family_generates_with_narrow_weights(name: str, dtype: str, write_model: Any) -> None:
     """Decoding, token by token, takes what the logits of the whole text say is most likely."""
@@ -211,7 +218,7 @@ def test_weights_of_layers_apart_are_split_and_joined(write_model: Any) -> None:
 
 WITH_VALUES = {
     "phi3": ("attention.query", "attention.key"),
-    "qwen3_next": ("delta.query", "delta.key"),
+    "qwen3_next": ("delta.query", "delta.key", "delta.gate"),
 }
 
 

@@ -244,7 +244,7 @@ def test_compiled_rewards_are_those_of_the_interpreted_program(model: Path, tmp_
     "overrides",
     [
         pytest.param((), id="whole", marks=pytest.mark.slow),
-        pytest.param(("lora.rank=2", "label_smoothing=0.2", "beta=0.5"), id="adapters"),
+        pytest.param(("lora.rank=2", "label_smoothing=0.2", "beta=0.5"), id="adapters", marks=pytest.mark.slow),
     ],
 )
 def test_updates_by_preferences_are_those_of_an_oracle(

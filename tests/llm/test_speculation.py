@@ -72,7 +72,10 @@ def test_greedy_text_is_the_same_for_all_patterns(make: Any, pattern: str) -> No
     assert same_text(generator).accepted > 0
 
 
-@pytest.mark.parametrize("name", ["qwen3_next", "qwen3_5_text", "gemma3_text", "gpt_oss", "phi3"])
+@pytest.mark.parametrize(
+    "name",
+    ["qwen3_next", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen3_5_text", "gemma3_text", "gpt_oss", "phi3"))],
+)
 def test_greedy_text_is_the_same_for_families(make: Any, name: str) -> None:
     generator = make(family(name, {"vocab_size": VOCABULARY}))
     same_text(generator, PROMPTS[:2], 10, 2)
@@ -200,7 +203,7 @@ def test_ngrams() -> None:
     assert compared > 100
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3_next"])
+@pytest.mark.parametrize("name", ["llama", pytest.param("qwen3_next", marks=pytest.mark.slow)])
 def test_a_draft_model_with_the_same_weights_is_always_right(make: Any, name: str) -> None:
     values = small(num_hidden_layers=1) if name == "llama" else family(name, {"vocab_size": VOCABULARY})
     generator = make(values, draft=make(values))
@@ -208,6 +211,7 @@ def test_a_draft_model_with_the_same_weights_is_always_right(make: Any, name: st
     assert result.accepted_per_round == 3  # 1 + 2 * 4 tokens
 
 
+@pytest.mark.slow
 def test_other_drafts_change_nothing(make: Any) -> None:
     recurrent = make(family("qwen3_next", {"vocab_size": VOCABULARY}), seed=1)
     for draft in (make(small(num_hidden_layers=1), seed=3), recurrent):
