@@ -337,6 +337,22 @@ def kills() -> str:
     return "\n".join(lines)
 
 
+def requests() -> str:
+    """What came of random and of malformed requests to a server."""
+    recorded = record("faults-serve")
+    if recorded is None:
+        return "Not recorded yet: `python -m benchmarks.faults serve`."
+    counts, details = recorded["counts"], recorded["details"]
+    return "\n".join(
+        [
+            f"{counts['answered'] + counts['cancelled']:,} random requests, {details['at_a_time']} at a time: {counts['cancelled']:,} were",
+            f"cancelled, {counts['answered']:,} answered, and {counts['different_alone']} of the answers differed from that given alone.",
+            f"{counts['malformed']} malformed ones: {counts['malformed_without_a_reason']} without a status of 400 to 499 and a reason.",
+            f"Left over: {counts['rows_left']} rows, {counts['files_left']} files, {details['megabytes_grown']:.0f} MB. {source('faults-serve')}",
+        ]
+    )
+
+
 def recipes() -> str:
     """The other recipes, each with its first line."""
     shown = {case[0] for cases in (RECIPES, CONTROL, BUDGET, MEMBERS) for case in cases.values()}
@@ -420,7 +436,7 @@ def results() -> str:
 PARTS: Mapping[str, Callable[..., str]] = {
     "results": results, "times": times, "memories": memories, "rows": rows, "starts": starts, "classical": classical, "source": source, "picture": picture,
     "algorithms": algorithms, "control": control, "enough": enough, "members": members, "recipes": recipes, "solved": solved, "growth": growth,
-    "beside": beside, "speeds": speeds, "kills": kills, "pictures": pictures, "caches": caches, "sides": sides, "serving": serving,
+    "beside": beside, "speeds": speeds, "kills": kills, "pictures": pictures, "caches": caches, "sides": sides, "serving": serving, "requests": requests,
 }  # fmt: skip
 
 

@@ -14,9 +14,12 @@ import random
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from benchmarks.release.record import Record
 from benchmarks.serving import ServerProcess, metric
+from tempo_core.files import write_whole
 
 WORDS = [
     "one",
@@ -301,7 +304,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--malformed", type=int, default=300, help="malformed requests [300]")
     parser.add_argument("--at-a-time", type=int, default=16, help="clients [16]")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the counts, machine and versions as JSON")
     options = parser.parse_args(arguments)
+    record = Record("serve")
     tally, key = Tally(), "secret"
     with ServerProcess("--rows", "8", "--api-key", key, "--log-level", "warning") as server:
         check_random(server, key, 50, options.seed + 1, options.at_a_time, Tally())  # so that all that is kept is there
@@ -322,7 +327,21 @@ def main(arguments: list[str]) -> int:
     )
     for line in (*tally.different[:20], *tally.wrong[:20]):
         print(line)
-    return bool(tally.different or tally.wrong or tally.refused or left or status)
+    is_wrong = bool(tally.different or tally.wrong or tally.refused or left or status)
+    if options.out is not None:
+        record.status = "failed" if is_wrong else "done"
+        counts = {
+            "answered": tally.answered, "cancelled": tally.cancelled, "refused": tally.refused, "different_alone": len(tally.different),
+            "malformed": tally.malformed, "malformed_without_a_reason": len(tally.wrong), "rows_left": len(left), "files_left": files,
+        }  # fmt: skip
+        details = {
+            "at_a_time": options.at_a_time,
+            "seconds_of_random_requests": round(seconds, 1),
+            "megabytes_grown": round(grown / 1e6, 1),
+        }
+        content = {"benchmark": "faults serve", "seed": options.seed, **record.values(), "counts": counts, "details": details}
+        write_whole(options.out, (json.dumps(content, indent=1) + "\n").encode())
+    return is_wrong
 
 
 if __name__ == "__main__":
