@@ -40,7 +40,7 @@ CONTROL = {  # the same with the mean return that counts as solved: that of Gymn
 BUDGET = {  # the return is one that a policy on the way reaches, not that of the best
     "HalfCheetah, SAC": ("recipes/half_cheetah.yaml", 100_096, 3000.0),
     "Hopper in Brax, PPO": ("recipes/brax_hopper.yaml", 4_194_304, 1000.0),
-    "Ant in Brax, PPO": ("recipes/brax_ant.yaml", 1_048_576, 1000.0),
+    "Ant in Brax, PPO": ("recipes/brax_ant.yaml", 4_194_304, 1000.0),
 }
 MEMBERS = {
     "CartPole in JAX, PPO, 16 seeds": ("recipes/ppo_seeds.yaml", 400_000),
