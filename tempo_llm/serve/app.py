@@ -167,12 +167,12 @@ class Service:
 
     def _check_key(self, request: Request) -> None:
         key = self.settings.api_key
-        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
         if key is None:
             return
-        if kind.lower() != "bearer" or not given:
+        if kind.lower() != "bearer" or not token:
             raise Problem(401, "this server needs a key: Authorization: Bearer KEY", None, "missing_api_key")
-        if not hmac.compare_digest(given.strip().encode(), key.encode()):
+        if not hmac.compare_digest(token.strip().encode(), key.encode()):
             raise Problem(401, "the key is not that of this server", None, "invalid_api_key")
 
     async def _body(self, request: Request) -> bytes:

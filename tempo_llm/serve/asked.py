@@ -50,8 +50,8 @@ class Asking:
         self.most_texts = most_texts
         self.model, self.max_context, self.max_new_tokens, self.grammars = model, max_context, max_new_tokens, grammars
         self._templates = TemplateProcess(SECONDS)
-        own = model_settings(model.directory) if model.directory.is_dir() else {}
-        self._defaults: dict[str, Any] = {"temperature": 1.0, **own}
+        settings = model_settings(model.directory) if model.directory.is_dir() else {}
+        self._defaults: dict[str, Any] = {"temperature": 1.0, **settings}
 
     def close(self) -> None:
         self._templates.close()
@@ -79,8 +79,8 @@ class Asking:
             raise Problem(400, error.message, "messages", "invalid_value") from None
         if body.top_logprobs is not None and not body.logprobs:
             raise Problem(400, "`top_logprobs` needs `logprobs`: true", "top_logprobs", "invalid_value")
-        wanted = body.max_completion_tokens or body.max_tokens
-        new = self._new_tokens(prompt, wanted, "max_completion_tokens" if body.max_completion_tokens else "max_tokens")
+        most = body.max_completion_tokens or body.max_tokens
+        new = self._new_tokens(prompt, most, "max_completion_tokens" if body.max_completion_tokens else "max_tokens")
         schema: Mapping[str, object] | str | None = None
         if isinstance(body.response_format, SchemaFormat):
             schema = body.response_format.json_schema.schema_
@@ -177,20 +177,20 @@ class Asking:
         if not self.model.has_tokenizer:
             raise Problem(400, f"`{param}` is a text, and this model has no tokenizer: give token ids", param, "unsupported")
 
-    def _new_tokens(self, prompt: Sequence[int], wanted: int | None, param: str) -> int:
+    def _new_tokens(self, prompt: Sequence[int], most: int | None, param: str) -> int:
         """How many tokens a text may get. Raises Problem if they do not fit."""
         room = self.max_context - len(prompt)
-        if room < 1 or (wanted is not None and wanted > room):
-            more = "" if wanted is None else f" and {wanted} new ones"
+        if room < 1 or (most is not None and most > room):
+            more = "" if most is None else f" and {most} new ones"
             raise Problem(
                 400,
                 f"a prompt of {len(prompt)} tokens{more} do not fit this server's context of {self.max_context} tokens",
                 param if room >= 1 else None,
                 "context_length_exceeded",
             )
-        if wanted is not None and wanted > self.max_new_tokens:
-            raise Problem(400, f"`{param}` is {wanted}; this server gives at most {self.max_new_tokens}", param, "invalid_value")
-        return min(room, self.max_new_tokens) if wanted is None else wanted
+        if most is not None and most > self.max_new_tokens:
+            raise Problem(400, f"`{param}` is {most}; this server gives at most {self.max_new_tokens}", param, "invalid_value")
+        return min(room, self.max_new_tokens) if most is None else most
 
 
 def _message(message: ChatMessage, number: int) -> dict[str, object]:

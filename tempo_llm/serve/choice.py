@@ -58,11 +58,11 @@ class RowChoice:
 
     def __init__(self, sampling: Sampling, features: Features, prompt: Sequence[int], draws: np.ndarray, vocabulary: int):
         self.features, self.draws, self.count = features, draws, 0
-        given = sampling.inputs(features, [prompt], draws, vocabulary)
-        given.pop("draw", None)
-        self.in_prompt, self.bias = (given.pop(name, None) for name in ("in_prompt", "logit_bias"))
+        inputs = sampling.inputs(features, [prompt], draws, vocabulary)
+        inputs.pop("draw", None)
+        self.in_prompt, self.bias = (inputs.pop(name, None) for name in ("in_prompt", "logit_bias"))
         self.in_prompt = None if self.in_prompt is None else self.in_prompt[0]
-        self.numbers: dict[str, float] = {name: value.item() for name, value in given.items()}
+        self.numbers: dict[str, float] = {name: value.item() for name, value in inputs.items()}
         self.counts = np.zeros(vocabulary, np.float32) if features.is_penalized else None
 
     @property
