@@ -97,12 +97,14 @@ def _thin(items: list[pytest.Item]) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     _thin(items)
     without_torch = importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None
-    without_gpu = jax.default_backend() != "gpu"
+    without_gpu, without_cpus = jax.default_backend() != "gpu", jax.default_backend() != "cpu"
     for item in items:
         if without_torch and item.get_closest_marker("torch"):
             item.add_marker(pytest.mark.skip(reason="needs torch and transformers: pip install -e '.[torch]'"))
         if without_gpu and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a GPU: JAX_PLATFORMS=cuda pytest -m gpu"))
+        if without_cpus and item.get_closest_marker("cpu"):
+            item.add_marker(pytest.mark.skip(reason="asks what is done for a CPU, or needs several devices"))
 
 
 def pytest_collection_finish() -> None:

@@ -91,10 +91,13 @@ def argmax(at: Setting, op: ops.Argmax, x: Array) -> Array:
     length = x.shape[op.axis]
     if not length:
         return jnp.zeros((*x.shape[: op.axis], *x.shape[op.axis + 1 :]), jnp.int32)
-    if length < LEAST_LENGTH_TO_REDUCE_TWICE or jax.default_backend() != "cpu":
+    is_float = jnp.issubdtype(x.dtype, jnp.floating)
+    if (
+        length < LEAST_LENGTH_TO_REDUCE_TWICE if jax.default_backend() == "cpu" else not is_float
+    ):  # a GPU takes any NaN of several
         return lax.argmax(x, op.axis, jnp.int32)
     is_greatest = x == jnp.max(x, op.axis, keepdims=True)
-    if jnp.issubdtype(x.dtype, jnp.floating):
+    if is_float:
         is_greatest |= jnp.isnan(x)
     positions = lax.broadcasted_iota(jnp.int32, x.shape, op.axis)
     return jnp.min(jnp.where(is_greatest, positions, jnp.int32(length)), op.axis)
@@ -104,9 +107,10 @@ def argsort(at: Setting, op: ops.Argsort, x: Array) -> Array:
     """The first positions of float32, or of what float32 holds exactly, come from XLA's `top_k`; the rest is sorted.
 
     `top_k` orders floats by their bits: a zero with a sign comes before one without, and a NaN is the greatest or the least by its sign.
+    On a GPU, though, the first one of `top_k` is a NaN of either sign.
     """
     is_exact = jnp.issubdtype(x.dtype, jnp.floating) and jnp.finfo(x.dtype).bits <= 32
-    if op.count is None or not is_exact:
+    if op.count is None or not is_exact or (op.count == 1 and jax.default_backend() != "cpu"):
         return shared.argsort(at, op, x)
     x = jnp.moveaxis(x.astype(jnp.float32), op.axis, -1)
     order = jnp.where(jnp.isnan(x), -jnp.float32(jnp.nan), jnp.where(x == 0, jnp.float32(0), -x))
@@ -190,11 +194,15 @@ def conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array:
     narrow = x.dtype in (jnp.bfloat16, jnp.float16)
     padding, spread = list(zip(map(at.size, op.low), map(at.size, op.high), strict=True)), op.spread
     source = jnp.reshape(x, (math.prod(batch), *x.shape[-n - 1 :]))
-    if any(amount < 0 for pair in padding for amount in pair):
+    is_unknown = jax.default_backend() != "cpu" and not jnp.issubdtype(x.dtype, jnp.floating)  # cuDNN convolves no integers
+    if is_unknown or any(amount < 0 for pair in padding for amount in pair):
         # Cut first: XLA's convolution on the CPU (jaxlib 0.10) gives wrong numbers for padding such as (-1, 1) in two dimensions.
         widths = [(*pair, distance - 1) for pair, distance in zip(padding, spread, strict=True)]
         source = lax.pad(source, jnp.zeros((), x.dtype), [(0, 0, 0), *widths, (0, 0, 0)])
         padding, spread = [(0, 0)] * n, (1,) * n
+    if is_unknown:
+        products = _conv_as_products(op, source, w, at.size(op.groups))
+        return jnp.reshape(products, (*batch, *products.shape[1:]))
     result = lax.conv_general_dilated(
         source,
         w,
@@ -208,6 +216,21 @@ def conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array:
         preferred_element_type=jnp.float32 if narrow else x.dtype,
     )
     return jnp.reshape(result, (*batch, *result.shape[1:])).astype(x.dtype)
+
+
+def _conv_as_products(op: ops.Conv, x: Array, w: Array, groups: int) -> Array:
+    """A convolution without padding as a sum of products, one for each element of the kernel: `[batch, *out, features]`."""
+    kernel, (channels, features) = w.shape[: op.spatial], w.shape[op.spatial :]
+    reach = [(size - 1) * distance + 1 for size, distance in zip(kernel, op.dilation, strict=True)]
+    out = [(size - far) // by + 1 for size, far, by in zip(x.shape[1:-1], reach, op.strides, strict=True)]
+    total = jnp.zeros((len(x), *out, groups, features // groups), x.dtype)
+    for place in np.ndindex(*kernel):
+        first = [k * distance for k, distance in zip(place, op.dilation, strict=True)]
+        last = [at + (size - 1) * by + 1 for at, size, by in zip(first, out, op.strides, strict=True)]
+        part = lax.slice(x, (0, *first, 0), (len(x), *last, x.shape[-1]), (1, *op.strides, 1))
+        blocks = jnp.reshape(w[place], (channels, groups, features // groups))
+        total += jnp.einsum("...gc,cgf->...gf", jnp.reshape(part, (*part.shape[:-1], groups, channels)), blocks)
+    return jnp.reshape(total, (*total.shape[:-2], features))
 
 
 # -- views with positions ---------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ import pytest
 import tempo_core as tp
 from tempo_core.backends import aligned
 
+pytestmark = pytest.mark.cpu
+
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (5,), (7, 3)])
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.bool_, np.complex64, ml_dtypes.bfloat16])

@@ -11,6 +11,8 @@ from tempo_core.ir import ops
 from tempo_core.prices import DEAR_FUNCTIONS
 from tests.core.running import assert_all_same
 
+pytestmark = pytest.mark.cpu
+
 MOVES = {
     "pad": lambda x: tp.pad(x.spatial[1:], (0, 1)),
     "concatenation": lambda x: tp.concatenate([x.spatial[1:], x.spatial[:1]]),

@@ -107,6 +107,26 @@ def test_argmax_of_many_gives_the_first(dtype, axis):
     check(ops.Argmax(axis), [array(x, dtype)], np.argmax(x, axis))
 
 
+@pytest.mark.parametrize("length", [4, LEAST_LENGTH_TO_REDUCE_TWICE + 3])
+def test_argmax_on_a_gpu_takes_the_first_nan(length, monkeypatch):
+    """XLA's own takes any of several there, so that of floats is two reductions, of whatever length; that of integers is XLA's."""
+    x = np.zeros((length, 2), "float32")
+    x[1:3, 0] = np.nan
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert run(JAX, ops.Argmax(0), x)[0].tolist() == [1, 0]
+    assert "argmax" not in str(jax.make_jaxpr(lambda x: JAX.kernel(ops.Argmax(0), [x], {}, 0))(x))
+    assert "argmax" in str(jax.make_jaxpr(lambda x: JAX.kernel(ops.Argmax(0), [x], {}, 0))(np.zeros_like(x, "int32")))
+
+
+def test_the_first_position_on_a_gpu_is_sorted(monkeypatch):
+    """There, the first one of XLA's `top_k` is a NaN of either sign."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    jaxprs = [
+        str(jax.make_jaxpr(lambda x, n=n: JAX.kernel(ops.Argsort(0, n), [x], {}, 0))(np.zeros(5, "float32"))) for n in (1, 2)
+    ]
+    assert ["top_k" in jaxpr for jaxpr in jaxprs] == [False, True]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint32", "bfloat16"])
 def test_argsort_is_stable(dtype):
     x = array([[3, 1, 2, 1], [0, 0, 0, 0]], dtype)

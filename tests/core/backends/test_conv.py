@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import jax
 import numpy as np
 import pytest
 
@@ -46,6 +47,12 @@ ONE = [
 ]
 
 
+WIDE = [
+    (conv((3, 2), ((2, -1), (0, 0)), (1, 1), (1, 3), 2), ((2, 6, 5, 4), (2, 3, 2, 6))),
+    (conv((1, 2), ((1, 0), (0, 1)), (2, 1), (1, 1), 3), ((6, 5, 3), (2, 2, 1, 6))),
+]
+
+
 @pytest.mark.parametrize("op", ONE, ids=str)
 def test_one_dimension(op: ops.Conv) -> None:
     groups = int(op.groups)
@@ -70,6 +77,18 @@ def test_two_dimensions(op: ops.Conv, batch: tuple[int, ...]) -> None:
     groups = int(op.groups)
     x, w = normal(*batch, 6, 5, 2 * groups), normal(2, 3, 2, groups, seed=1)
     check(op, [x, w], written_out(op, x, w), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8"])
+@pytest.mark.parametrize(("op", "shapes"), [(op, ((2, 7, 2), (3, 2, 3))) for op in ONE if int(op.groups) == 1] + WIDE)
+def test_integers_on_a_gpu(
+    op: ops.Conv, shapes: tuple[tuple[int, ...], ...], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cuDNN convolves no integers, so they are products there; sums wrap around as elsewhere."""
+    x, w = (np.random.default_rng(k).integers(0, 200, shape).astype(dtype) for k, shape in enumerate(shapes))
+    expected = written_out(op, x, w).astype("int64").astype(dtype)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    np.testing.assert_array_equal(run(JAX, op, x, w)[0], expected)
 
 
 def test_no_elements() -> None:

@@ -56,6 +56,7 @@ def test_the_sum_of_a_narrow_dtype_is_rounded_once():
     check(ops.CumSum(0), [array(np.ones(200), "bfloat16")], array(np.arange(1, 201), "bfloat16"))
 
 
+@pytest.mark.cpu
 def test_a_long_scan_on_a_cpu_is_no_tree():
     kernels = JaxBackend.kernels
     for op in (ops.CumSum(0), ops.CumMax(0)):

@@ -20,6 +20,8 @@ from tests import reference
 from tests.core.gradient_checks import normal
 from tests.core.running import assert_same
 
+pytestmark = pytest.mark.cpu
+
 LENGTH, WIDTH = 64, 32
 
 

@@ -14,6 +14,8 @@ from tempo_core.backends.xla_cpu import parts
 from tests import reference
 from tests.core.running import assert_all_same
 
+pytestmark = pytest.mark.cpu
+
 
 def of_two_stores(ctx: tp.Context, t: Any, T: Any) -> list[Any]:
     x, w = tp.input("x", (2, 3), domain=(t,)), tp.input("w", (3, 3))

@@ -18,6 +18,8 @@ from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr
 from tests.core.gradient_checks import normal
 
+pytestmark = pytest.mark.cpu
+
 B, T, K = 3, 50, 16
 
 

@@ -15,6 +15,8 @@ from benchmarks.hlo import parse
 from tempo_core.backends.xla_cpu.consecutive import has_few_elements, in_slices
 from tempo_core.ir.ops import Gather
 
+pytestmark = pytest.mark.cpu
+
 LEAST, MOST = -(2**31), 2**31 - 1
 POSITIONS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
     "ahead": (lambda n, k: tp.arange(n) + k, lambda n, k: np.arange(n, dtype=np.int32) + k),

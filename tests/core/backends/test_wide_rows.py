@@ -11,6 +11,8 @@ from benchmarks.hlo import parse
 from tempo_core.backends.xla_cpu.wide_rows import held
 from tempo_core.prices import LEAST_WIDTH_TO_MULTIPLY
 
+pytestmark = pytest.mark.cpu
+
 WIDTH = LEAST_WIDTH_TO_MULTIPLY // 4
 
 

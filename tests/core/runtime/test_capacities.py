@@ -74,6 +74,7 @@ def taken(program: tp.Program[Any], *points: int) -> tuple[int, ...]:
     return tuple(program._of_run({**program.bounds, **chosen}).bounds[bound] for bound in program.limits)
 
 
+@pytest.mark.cpu
 def test_a_run_of_few_points_computes_few() -> None:
     """Temporaries and operations follow the bound of the run, rounded up to a fourth of a power of two; those that take hardly longer share one."""
     program = compiled(attention)
@@ -181,6 +182,7 @@ def test_bound_inputs_are_on_the_device_once() -> None:
     assert program.compiles == 1
 
 
+@pytest.mark.cpu
 def test_functions_of_jax_have_arrays_of_the_capacity_of_a_call() -> None:
     """A number that is known while JAX traces; a traced one may be any."""
     ctx, (T,), outputs = attention()

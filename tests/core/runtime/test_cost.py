@@ -170,6 +170,7 @@ BODIES: dict[str, tuple[Body, tuple[float, float, float]]] = {
 }
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("name", BODIES)
 def test_a_body_costs_what_xla_counts(name: str) -> None:
     body, (operations, bytes, temporaries) = BODIES[name]

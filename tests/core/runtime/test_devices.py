@@ -20,6 +20,8 @@ import tempo_core as tp
 from tempo_core.errors import ArgumentError, ConfigError
 from tempo_core.runtime.cost.machine import Machine
 
+pytestmark = pytest.mark.cpu
+
 B, T = 20, 6  # bounds
 COLLECTIVE = re.compile(r" (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)(?:-start)?\(")
 Traced = tuple[tp.Context, dict[Any, Any], dict[str, tp.Tensor]]

@@ -457,6 +457,7 @@ def test_a_limit_of_the_device_moves_values_to_the_host(monkeypatch: pytest.Monk
     assert_all_same(program.run(data(400)), whole.run(data(400)), 1e-5)
 
 
+@pytest.mark.cpu
 def test_on_a_cpu_the_host_has_no_other_memory() -> None:
     limit = normalised(400).plan().peak_device_bytes // 10
     with pytest.raises(tp.errors.OutOfMemoryPlanError):

@@ -107,6 +107,7 @@ def test_the_results_have_the_form_of_the_outputs() -> None:
     assert f(f.init(), FED)[1] == []
 
 
+@pytest.mark.cpu
 def test_layers_that_are_written_out_take_their_weights_from_one_array() -> None:
     stack = Stack()
     program = stack.compiled()

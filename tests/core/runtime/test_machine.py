@@ -84,6 +84,7 @@ def test_several_devices_pay_if_they_save_more_than_messages_take() -> None:
     assert not MACHINE.pays_to_spread(1e-4, 2, 1)
 
 
+@pytest.mark.cpu
 def test_auto_asks_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ctx = tp.Context("b")
     with ctx as ((b, B),):

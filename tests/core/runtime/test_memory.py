@@ -95,6 +95,7 @@ def test_temporaries_are_the_figure_of_xla(make: Any) -> None:
         assert all(moment.is_exact for moment in usage.moments)
 
 
+@pytest.mark.cpu
 def test_the_temporaries_of_all_devices_count() -> None:
     context = tp.Context("b")
     with context as ((b, B),):

@@ -9,6 +9,8 @@ import pytest
 from benchmarks.memory.process import reported
 from tests.core.runtime.memory_programs import PROGRAMS
 
+pytestmark = pytest.mark.cpu
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("name", PROGRAMS)
