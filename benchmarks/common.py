@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from benchmarks.sources import code_of
+
 Run = Callable[[], object]  # does the work once, and returns when the results are on the host
 
 VERSIONS = ("tempo-dl", "jax", "jaxlib", "numpy", "gymnasium", "islpy", "torch", "transformers", "stable-baselines3")
@@ -29,6 +31,7 @@ def arguments(description: str, add: Callable[[argparse.ArgumentParser], None] |
         "--turns", type=int, default=None, help="how often each side runs after its warm-up [default: 7; quick: 1]"
     )
     parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the figures, machine and versions as JSON")
+    parser.add_argument("--add", action="store_true", help="keep the cases of the file of --out that this run does not take")
     parser.add_argument("--only", default="", metavar="TEXT", help="only the cases whose name contains TEXT")
     if add is not None:
         add(parser)
@@ -91,6 +94,8 @@ class Results:
         self.kept: list[dict[str, Any]] = []  # cases of the file before: they stay, if they are not taken anew
         self.skipped: list[str] = []
         self.peer_versions: dict[str, str] = {}  # of packages that peers have in environments of their own
+        if options.add:
+            self.keep()
         say(f"{benchmark}: {_processor()}, {os.cpu_count()} cores, {_devices()}; {options.turns} turns")
 
     def selects(self, name: str) -> bool:
@@ -98,7 +103,7 @@ class Results:
         return self.options.only in name
 
     def add(self, name: str, **figures: Any) -> None:
-        self.cases.append({"case": name, **figures})
+        self.cases.append({"case": name, "code": code_of(self.benchmark, name), **figures})
 
     def replace(self, name: str, **figures: Any) -> None:
         """Add a case that may be there already, with fewer figures."""

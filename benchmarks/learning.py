@@ -106,8 +106,6 @@ def chosen(options: argparse.Namespace) -> dict[str, Case]:
 def main() -> None:
     options = arguments(__doc__ or "", add_options)
     results = Results("learning", options)
-    if options.add:
-        results.keep()
     sides = Sides(results, dict(options.python))
     for name, case in chosen(options).items():
         if results.selects(name):
@@ -123,7 +121,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     which.add_argument("--members", action="store_true", help="many seeds, and a sweep, in one run each")
     which.add_argument("--beside", action="store_true", help="the cases that peers run too")
-    parser.add_argument("--add", action="store_true", help="keep the cases of the file that this run does not take")
     add_python(parser)
 
 

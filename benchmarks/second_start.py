@@ -48,8 +48,6 @@ def main() -> None:
         print(json.dumps(CASES[options.case](str(options.cache), options.quick, options.began)))
         return
     results = Results("second_start", options)
-    if options.add:
-        results.keep()
     for name in CASES:
         if results.selects(name):
             compare(results, name)
@@ -58,7 +56,6 @@ def main() -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--add", action="store_true", help="keep the cases of the file that this run does not take")
     parser.add_argument("--case", default="", help=argparse.SUPPRESS)  # the following are for the processes that are measured
     parser.add_argument("--cache", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--began", type=float, help=argparse.SUPPRESS)

@@ -27,7 +27,6 @@ ONE_BY_ONE = "one by one"
 def main() -> None:
     options = arguments(__doc__ or "")
     results = Results("speculation", options)
-    results.keep()
     size, new = ("tiny", 12) if options.quick else ("100M", 256)
     cases: dict[str, Any] = {
         f"{size}, text that repeats": lambda: (random_generator(size), repeating(size), new, 0.0),

@@ -57,8 +57,6 @@ FIGURES: dict[str, Callable[[Trace], float]] = {
 def main() -> None:
     options = arguments(__doc__ or "", add_options)
     results = Results("training_speed", options)
-    if options.add:
-        results.keep()
     sides = Sides(results, dict(options.python))
     for name, case in CASES.items():
         if results.selects(name) and not (options.quick and name == "Brax, hopper"):  # it compiles for a minute
@@ -68,7 +66,6 @@ def main() -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--add", action="store_true", help="keep the cases of the file that this run does not take")
     add_python(parser)
 
 

@@ -24,7 +24,7 @@ LIMITS = Limits(120, 8)
 
 
 def bench(systems: list[str], limits: Limits = LIMITS) -> Bench:
-    options = argparse.Namespace(turns=1, out=None, only="", quick=True)
+    options = argparse.Namespace(turns=1, out=None, only="", quick=True, add=False)
     return Bench(Results("llm", options), QUICK, systems, [], limits)
 
 

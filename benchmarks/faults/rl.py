@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.release.record import Record
+from benchmarks.sources import code_of
 from tempo_core.files import write_whole
 from tempo_rl.checkpoint import load_checkpoint
 from tempo_rl.errors import CheckpointError
@@ -220,5 +221,5 @@ def main(arguments: list[str]) -> int:
 
 
 def _write(path: Path, seed: int, values: dict[str, Any]) -> None:
-    content = {"benchmark": "faults rl", "seed": seed, **values}
+    content = {"benchmark": "faults rl", "code": code_of("faults rl", ""), "seed": seed, **values}
     write_whole(path, (json.dumps(content, indent=1) + "\n").encode())

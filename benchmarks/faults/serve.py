@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.release.record import Record
 from benchmarks.serving import ServerProcess, metric
+from benchmarks.sources import code_of
 from tempo_core.files import write_whole
 
 WORDS = [
@@ -339,7 +340,8 @@ def main(arguments: list[str]) -> int:
             "seconds_of_random_requests": round(seconds, 1),
             "megabytes_grown": round(grown / 1e6, 1),
         }
-        content = {"benchmark": "faults serve", "seed": options.seed, **record.values(), "counts": counts, "details": details}
+        made_by = {"benchmark": "faults serve", "code": code_of("faults serve", "")}
+        content = {**made_by, "seed": options.seed, **record.values(), "counts": counts, "details": details}
         write_whole(options.out, (json.dumps(content, indent=1) + "\n").encode())
     return is_wrong
 

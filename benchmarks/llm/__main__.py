@@ -44,8 +44,6 @@ def main() -> None:
     if options.record:
         options.out = options.out or ROOT / "benchmarks" / "results" / f"llm-{machine_name()}.json"
     results = Results("llm", options)
-    if options.add:
-        results.keep()
     bench = Bench(results, sizes, chosen_systems(options.peers), options.python, Limits(options.seconds, options.memory))
     with tempfile.TemporaryDirectory() as folder:
         bench.run(Path(folder), [case for case in sizes.cases() if results.selects(case.name)])
@@ -87,7 +85,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory", type=float, default=_memory_gib() * 0.6, help="GiB that a system may hold [0.6 of the machine's]"
     )
-    parser.add_argument("--add", action="store_true", help="keep the cases of the file that this run does not take")
     parser.add_argument("--record", action="store_true", help="write the file in benchmarks/results/")
 
 
