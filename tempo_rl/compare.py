@@ -128,7 +128,8 @@ def draw(comparison: Comparison, file: Path) -> Path:
     """Draw the interquartile means with their intervals, and the scores of the runs, as .png, .svg or .pdf. Raises `RunError`."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 1.4 + 0.5 * len(comparison.groups)), layout="constrained")
+    labels = [each.group.label for each in comparison.groups]
+    figure = Figure(figsize=(6 + 0.08 * max(map(len, labels)), 1.4 + 0.5 * len(labels)), layout="constrained")
     axes = figure.add_subplot()
     for row, each in enumerate(comparison.groups):
         color = f"C{row % 10}"
@@ -137,8 +138,8 @@ def draw(comparison: Comparison, file: Path) -> Path:
             axes.barh(row, high - low, 0.6, low, color=color, alpha=0.4)
         axes.plot([each.mean, each.mean], [row - 0.3, row + 0.3], color=color, linewidth=2)
         axes.plot(each.scores, [row] * len(each.scores), "o", color="black", markersize=3, alpha=0.6)
-    axes.set_yticks(range(len(comparison.groups)), [each.group.label for each in comparison.groups])
-    axes.set_ylim(len(comparison.groups) - 0.5, -0.5)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.set_title(title_of([each.group for each in comparison.groups]))
     unit = "0 and 1 are the returns of --range" if comparison.is_scaled else AXES["episodic_return"]
     axes.set_xlabel(f"interquartile mean, its 95 % interval, and the runs\n{comparison.score}: {unit}")

@@ -155,7 +155,7 @@ def save(figure: Figure, file: Path) -> Path:
     """Write a picture as .png, .svg or .pdf. Raises `RunError`."""
     picture = io.BytesIO()
     try:
-        figure.savefig(picture, format=file.suffix.removeprefix(".") or "png", dpi=120)
+        figure.savefig(picture, format=file.suffix.removeprefix(".") or "png", dpi=120, bbox_inches="tight")  # wide labels too
         write_whole(file, picture.getvalue())
     except (OSError, ValueError) as error:
         raise RunError(f"{file} cannot be written: {error}", hint="give a name with .png, .svg or .pdf") from error

@@ -31,7 +31,7 @@ def prose(page: str) -> str:
 
 def test_results_are_those_of_the_records() -> None:
     assert claims.with_results(README, claims.rows()) == README, "write them: python -m docs.figures"
-    assert len(claims.rows()) >= 10
+    assert len(claims.rows()) >= 10 and len(claims.highlights(claims.rows())) == 5
 
 
 def test_the_page_of_claims_is_up_to_date() -> None:
@@ -55,7 +55,9 @@ def test_no_number_of_the_front_page_is_without_a_claim() -> None:
     for sentence, _ in claims.sentences():
         page = page.replace(sentence, " ")
     page = re.sub(
-        r"\]\([^)]*\)|`[^`]*`|!\[[^]]*\]|SOSP 2025|Stable-Baselines3|Qwen 2|Apache 2\.0|\(sections? [0-9 and]+\)", " ", page
+        r"<img[^>]*>|\]\([^)]*\)|`[^`]*`|!\[[^]]*\]|SOSP 2025|Stable-Baselines3|Qwen 2|Apache 2\.0|\(sections? [0-9 and]+\)",
+        " ",
+        page,
     )
     numbers = [page[max(match.start() - 60, 0) : match.end() + 20] for match in re.finditer(r"\d", page)]
     assert not numbers, "these numbers of README.md stand in no line of docs/figures/sentences.txt"
@@ -88,6 +90,6 @@ def test_the_picture_shows_the_program_of_the_front_page() -> None:
 
 
 def test_all_pictures_of_the_front_page_are_there() -> None:
-    shown = re.findall(r"!\[[^]]+\]\((docs/figures/\w+\.svg)\)", README)
+    shown = re.findall(r"(?:!\[[^]]+\]\(|<img src=\")(docs/figures/\w+\.svg)[)\"]", README)
     assert "docs/figures/program.svg" in shown
     assert not [path for path in shown if not (ROOT / path).is_file()]

@@ -5,6 +5,7 @@ And what a release says of itself: one version, and the packages that each extra
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -140,10 +141,29 @@ def test_a_module_of_nobody_is_an_error_as_usual():
 def test_the_terminal_of_the_readme_shows_what_the_commands_print(tmp_path: Path):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```console\n(.*?)```", readme, re.DOTALL)
-    nothing, *parts = block.split("$ tempo-llm ")
-    assert nothing == "" and parts
-    for part in parts:
-        command, *printed = part.splitlines()
-        arguments = [sys.executable, "-m", "tempo_llm", *shlex.split(command)]
-        result = subprocess.run([*arguments, "--no-cache"], capture_output=True, text=True, check=True, cwd=tmp_path)
-        assert result.stdout.rstrip("\n").splitlines() == printed
+    nothing, *parts = block.split("$ ")
+    shown = {
+        command.split()[0]: (shlex.split(command, comments=True), printed) for command, *printed in map(str.splitlines, parts)
+    }
+    assert nothing == "" and [*shown] == ["tempo-rl", "python", "tempo-llm"]
+    for name, start in (("python", []), ("tempo-llm", ["-m", "tempo_llm"])):  # `tempo-rl` trains: pytest -m slow
+        (_, *arguments), printed = shown[name]
+        arguments = [str(ROOT / each) if each.startswith("docs/") else each for each in arguments]
+        command = [sys.executable, *start, *arguments, *(["--no-cache"] if start else [])]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+        lines = result.stdout.rstrip("\n").splitlines()
+        assert [line for line in lines if line in printed] == printed and lines[0] == printed[0]
+
+
+@pytest.mark.slow
+def test_the_agent_of_the_readme_reaches_what_it_shows(tmp_path: Path):
+    (line,) = re.findall(r"^greedy evaluation .*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    command = [sys.executable, "-m", "tempo_rl", "train", str(ROOT / "recipes/ppo.yaml"), "--no-cache", "--no-progress"]
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment).stdout
+    assert line in printed.splitlines()
+
+
+def test_the_program_of_the_readme_is_a_file():
+    code = block_after((ROOT / "README.md").read_text(encoding="utf-8"), "example")
+    assert (ROOT / "docs/window.py").read_text(encoding="utf-8").endswith('."""\n\n' + code)

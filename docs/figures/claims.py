@@ -173,14 +173,66 @@ def _short(value: float) -> str:
 # -- pages ------------------------------------------------------------------------------------------------------------
 
 
+# Five sentences of the front page: (the beginnings of the rows' works and their peer) and a text with a place for each ratio, in their order.
+HIGHLIGHTS: Sequence[tuple[Sequence[tuple[str, str]], str]] = (
+    (
+        (("123 classical programs: time", "JAX by hand"), ("123 classical programs, small sizes: time", "JAX by hand")),
+        "**Classical programs.** Over 123 of them, Tempo takes {} times as long as JAX by hand at full size, and {} times at tiny sizes, where a call "
+        "costs more than the work.",
+    ),
+    (
+        (
+            ("PPO, one update a rollout", "JAX by hand"),
+            ("PPO, CartPole in JAX, 512 x 250", "JAX by hand"),
+            ("CartPole as in PureJaxRL", "JAX by hand"),
+        ),
+        "**PPO.** An iteration takes {} times as long as in JAX by hand with one update, {} times with epochs of minibatches; from a cold start to the "
+        "end of PureJaxRL's CartPole, compiling included, {} times.",
+    ),
+    (
+        (("PPO, 8,192 environments", "JAX by hand"), ("Gradient of a recurrent network", "JAX by hand")),
+        "**Memory.** PPO with 8,192 environments takes {} of JAX's memory, and the gradient of a recurrent network over 100,000 steps {} under a limit.",
+    ),
+    (
+        (("Decoding, 100M parameters, 512", "JAX by hand"), ("Decoding, 5M parameters, four rows", "JAX by hand")),
+        "**Decoding.** A token of a Llama of 107M parameters takes {} times as long as the best of three forms by hand in JAX, and {} times for four rows.",
+    ),
+    (
+        (("First token, 100M parameters, a prompt of 512", "JAX by hand"),),
+        "**Prompts.** The first token behind a prompt of 512 takes {} times as long as in JAX by hand.",
+    ),
+)
+
+
+def highlights(rows: Sequence[Row]) -> list[str]:
+    """Five results, of which some are losses. Raises ValueError for a sentence whose rows are not recorded."""
+    lines = []
+    for works, text in HIGHLIGHTS:
+        ratios = []
+        for work, peer in works:
+            row = next((row for row in rows if row.work.startswith(work) and row.peer == peer), None)
+            if row is None:
+                raise ValueError(f"no record has the row {work!r} against {peer!r}, of which a sentence of the front page speaks")
+            ratios.append(f"{row.ratio:.2f}")
+        lines.append(f"- {text.format(*ratios)}")
+    return lines
+
+
 def table(rows: Sequence[Row]) -> str:
-    """The results as README.md shows them: a table, the machine, and the curves that are recorded."""
+    """The results as README.md shows them: five sentences, the way to the others, the machine, and the curves that are recorded."""
+    where = "[All results](docs/results.md#at-a-glance), [the files behind them](docs/claims.md), and [how they are measured](benchmarks/README.md)."
+    shown = [f"![{CHARTS[name].about}](docs/figures/{name}.svg)" for name in FRONT if CHARTS[name].recorded() is not None]
+    beside = "A peer is what a practitioner would write for the same work. Both run in turn on one machine."
+    return "\n".join([*highlights(rows), "", f"{beside} {machines(rows)} {where}", "", *shown, ""])
+
+
+def whole_table(rows: Sequence[Row]) -> str:
+    """All rows, with the machine, as docs/results.md shows them."""
     lines = ["| work | against | Tempo / peer | figures |", "| --- | --- | --- | --- |"]
     for row in rows:
         ratio = f"**{row.ratio:.2f}**" if row.ratio < 1 else f"{row.ratio:.2f}"
         lines.append(f"| {row.work} | {row.peer} | {ratio} | {row.figures} |")
-    shown = [f"![{CHARTS[name].about}](docs/figures/{name}.svg)" for name in FRONT if CHARTS[name].recorded() is not None]
-    return "\n".join([*lines, "", machines(rows), "", *shown, ""])
+    return "\n".join([*lines, "", machines(rows)])
 
 
 def machines(rows: Sequence[Row]) -> str:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tempo_rl.cli import app
-from tempo_rl.compare import compare, interquartile_mean, probability_of_improvement
+from tempo_rl.compare import compare, draw, interquartile_mean, probability_of_improvement
 from tempo_rl.errors import RunError
 from tempo_rl.groups import groups_of, title_of
 from tempo_rl.recipe import make_recipe
@@ -166,3 +166,19 @@ def test_what_cannot_be_compared(arguments: list[str], message: str, tmp_path: P
     run_with(Path("run"), 1.0)
     command = CliRunner().invoke(app, ["compare", *arguments])
     assert command.exit_code == 1 and message in command.output and "Traceback" not in command.output
+
+
+def test_no_label_of_the_picture_is_cut_off(tmp_path: Path) -> None:
+    """Nothing is drawn at the edge, also with labels that are longer than the picture was wide once."""
+    import matplotlib.image
+
+    env = {"id": "CartPole-v1", "kwargs": {"sutton_barto_reward": True}}
+    runs = [
+        run_with(tmp_path / f"{gamma}{seed}", 100.0 + seed, seed=seed, gamma=gamma, hidden=[size] * 40, env=env)
+        for gamma, size in ((0.987654321, 12), (0.912345678, 34))
+        for seed in range(2)
+    ]
+    picture = matplotlib.image.imread(draw(compare(runs), tmp_path / "comparison.png"))
+    assert picture.shape[1] > 1200
+    edges = [picture[:3], picture[-3:], picture[:, :3], picture[:, -3:]]
+    assert all((edge == 1.0).all() for edge in edges)
