@@ -64,7 +64,8 @@ def grid(d: Drawing, of: str = "") -> str:
     for fixed in (fixed for n in range(1, len(steps) + 1) for fixed in combinations(steps, n)):
         is_inside = any(kind is False and set(face) < set(fixed) for face, kind in kinds.items())
         is_recurrent = d.chance(50) and any(moved.isdisjoint(fixed) for moved in reads)
-        kinds[fixed] = None if is_inside and d.chance(60) else is_recurrent
+        begins = any(kinds.get(face) for face in combinations(fixed, len(fixed) - 1))  # a recurrent one, there
+        kinds[fixed] = None if is_inside and not begins and d.chance(60) else is_recurrent
     faces = [(fixed, kind) for fixed, kind in reversed(kinds.items()) if kind is not None]  # the smallest ones first
     faces += [((), True)]
     lines = [declared(name, shape, steps), *(branch(fixed, kind) for fixed, kind in faces)]
