@@ -49,7 +49,9 @@ class Summary:
         self.programs += other.programs
 
 
-def run_batch(first: int, count: int, size: int, executor: str, optimized: int = OPTIMIZED, only: str = "") -> Summary:
+def run_batch(
+    first: int, count: int, size: int, executor: str, optimized: int = OPTIMIZED, only: str = "", grids: bool = False
+) -> Summary:
     """Check the programs of the seeds `first, ..., first + count - 1`. Each seed that `optimized` divides has XLA's optimizations."""
     import jax
 
@@ -60,7 +62,7 @@ def run_batch(first: int, count: int, size: int, executor: str, optimized: int =
     summary = Summary()
     for seed in range(first, first + count):
         chosen = EXECUTORS[seed % len(EXECUTORS)] if executor == "all" else executor
-        program, drawing = drawn(Seeded(seed), size, chosen)
+        program, drawing = drawn(Seeded(seed), size, chosen, grids)
         jax.config.update("jax_disable_most_optimizations", seed % optimized != 0)
         with limited(seed):
             outcome = check(program, only)
@@ -123,17 +125,21 @@ def batches(options: argparse.Namespace) -> Iterator[tuple[int, int]]:
         yield first, min(BATCH, options.seed + options.programs - first)
 
 
+def _of_each(options: argparse.Namespace) -> tuple[int, str, int, str, bool]:
+    return options.size, options.executor, options.optimized, options.only, options.grids
+
+
 def results(options: argparse.Namespace, apart: bool = True) -> Iterator[Summary]:
     """The summaries of the batches, each when it is done, from processes of their own; unless `apart`, from this one."""
     if not apart:
         for first, count in batches(options):
-            yield run_batch(first, count, options.size, options.executor, options.optimized, options.only)
+            yield run_batch(first, count, *_of_each(options))
         return
     spawn = multiprocessing.get_context("spawn")  # JAX's threads do not survive a fork
     with ProcessPoolExecutor(options.jobs, mp_context=spawn, max_tasks_per_child=20) as pool:
         waiting: set[Future[Summary]] = set()
         for first, count in batches(options):
-            waiting.add(pool.submit(run_batch, first, count, options.size, options.executor, options.optimized, options.only))
+            waiting.add(pool.submit(run_batch, first, count, *_of_each(options)))
             if len(waiting) >= 2 * options.jobs:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
@@ -157,6 +163,9 @@ def main() -> int:
         choices=("values", "limits"),
         default="",
         help="values: of runs alone, twice as many programs in an hour; limits: each program under three limits of memory",
+    )
+    parser.add_argument(
+        "--grids", action="store_true", help="each program ends with a grid of three steps or four, with bases, and its gradient"
     )
     parser.add_argument("--coverage", action="store_true", help="print the coverage table even for few programs")
     options = parser.parse_args()

@@ -300,15 +300,15 @@ def pays_to_cut_in_blocks(elements: Expr) -> bool:
     return nominal(elements) >= LEAST_ELEMENTS_OF_A_BLOCKED_SUM
 
 
-def is_worth_a_wavefront(nodes: Sequence[Node], factors: Sequence[TensorType], has_ranges: bool) -> bool:
-    """Whether a table over two steps with these nodes should run by diagonals. In a table of single numbers, they are the only vectors.
+def is_worth_a_wavefront(nodes: Sequence[Node], factors: Sequence[TensorType], has_ranges: bool, steps: int) -> bool:
+    """Whether a table over some steps with these nodes should run by diagonals. In a table of single numbers, they are the only vectors.
 
     A loop over the points of a table that reads ranges (`has_ranges`) is never one piece of machine code. `factors` are what its products
     read at each row or column: matrices of weights would be copied for all points of each diagonal.
     """
     if any(len(factor.shape) >= 2 for factor in factors):
         return False
-    single = all(len(node.domain.steps) <= 2 and all(not type.shape for type in node.outputs) for node in nodes)
+    single = all(len(node.domain.steps) <= steps and all(not type.shape for type in node.outputs) for node in nodes)
     return single or has_ranges or sum(_operations(node.op) for node in nodes) >= FEWEST_OPERATIONS_FOR_A_WAVEFRONT
 
 

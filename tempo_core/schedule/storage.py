@@ -301,11 +301,16 @@ def _points(together: isl.Map, lasting: Sequence[Lasting | None]) -> isl.Set:
 
 def _fewest(distances: isl.Set, strides: tuple[int, ...]) -> tuple[int, ...]:
     """Slots per step for points at these distances, which are multiples of `strides`."""
-    rank = len(strides)
-    inwards = _fold_in_order(distances, range(rank), strides)
+    moving = [] if distances.is_empty() else [k for k in range(len(strides)) if _reach(distances, k)]
+    inwards = _fold_in_order(distances, moving, strides)
     if sum(s > 1 for s in inwards) < 2:
         return inwards
-    return min((_fold_in_order(distances, order, strides) for order in itertools.permutations(range(rank))), key=math.prod)
+    return min((_fold_in_order(distances, order, strides) for order in itertools.permutations(moving)), key=math.prod)
+
+
+def _reach(distances: isl.Set, k: int) -> int:
+    """The greatest distance along one step, in either direction."""
+    return max(distances.dim_max_val(k).to_python(), -distances.dim_min_val(k).to_python())
 
 
 def _fold_in_order(distances: isl.Set, order: Sequence[int], strides: tuple[int, ...]) -> tuple[int, ...]:
@@ -314,7 +319,6 @@ def _fold_in_order(distances: isl.Set, order: Sequence[int], strides: tuple[int,
     for k in order:
         if distances.is_empty():
             break
-        low, high = distances.dim_min_val(k).to_python(), distances.dim_max_val(k).to_python()
-        slots[k] = max(high, -low) // strides[k] + 1
+        slots[k] = _reach(distances, k) // strides[k] + 1
         distances = distances.fix_val(isl.dim_type.set, k, isl.Val(0, CONTEXT))
     return tuple(slots)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tempo_core.config import CHOICES, PASSES
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Graph
-from tests.fuzz.generator import forms, indices, inner, recurrences, results
+from tests.fuzz.generator import forms, grids, indices, inner, recurrences, results
 from tests.fuzz.generator.ops import MODULES, OPTIMIZERS
 
 # Ops that only passes create; no program of a user has them.
@@ -34,9 +34,10 @@ def expected() -> list[str]:
             "stencil", "stencil with clamped reads", "sum of outer products", "sum of outer products, backwards",
             "sum of outer products with decay", "growing", "after a place",
             "after a place, with what is ahead",
-            "branches only", "mutual", "intervals",
+            "branches only", "mutual", "intervals", "grid of 3 steps",
             "mutual, backwards", "of int32", "of bool", "of int8", "of bfloat16", "of float16",
         ),
+        "grid": (*grids.MOVES, "backwards", "two points away"),
         "gradient": ("backward", "grad", "grad of several", "of a gradient", "of a recurrence that learns", "of a network", "through training"),
         "inner end": (*inner.READS, *inner.ENDS, "state passing"),
         "module": tuple(MODULES),

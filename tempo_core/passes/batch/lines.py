@@ -6,7 +6,7 @@ diagonals. In a column, their places differ too: they are gathered from all diag
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tempo_core.ir import ops
@@ -22,13 +22,13 @@ from tempo_core.symbolic.proof import distribute, extreme, provably_nonnegative
 Reading = Callable[[dict[Symbol, Index]], Edge]  # of a source, with other indices along some steps
 
 
-def is_along_line(graph: Graph, edge: Edge, row: Symbol, column: Symbol) -> bool:
-    """Whether an edge reads a range along the row or the column of its source, and points along all other steps."""
+def is_along_line(graph: Graph, edge: Edge, steps: Sequence[Symbol]) -> bool:
+    """Whether an edge reads a range along the row or the column of a table over two steps, and points along all other steps."""
     by_step = edge.by_step(graph[edge.source].domain)
-    at = [by_step.pop(step, None) for step in (row, column)]
-    if None in at or sum(isinstance(index, Range) for index in at) != 1:
+    at = [by_step.pop(step, None) for step in steps]
+    if len(at) > 2 or None in at or sum(isinstance(index, Range) for index in at) != 1:
         return False
-    return all(isinstance(i, Point) for i in by_step.values()) and index_steps(by_step.values()).isdisjoint((row, column))
+    return all(isinstance(i, Point) for i in by_step.values()) and index_steps(by_step.values()).isdisjoint(steps)
 
 
 @dataclass(frozen=True)

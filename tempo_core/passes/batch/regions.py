@@ -40,21 +40,25 @@ def _regions(points: Domain, conditions: tuple[Bool, ...], step: Symbol, beside:
     if any(along.steps - {step, *beside} for along in along_step):
         return None
     domain = Domain(points.without(step).steps, condition_without(points.condition, step))
+    beyond_step = [condition_without(condition, step) for condition in conditions]
     try:
-        places = _disjoint(domain, [condition_without(condition, step) for condition in conditions])
-        all_regions = [Region(place, _applying(points, place, conditions, along_step)) for place in places or ()]
+        places = _disjoint(domain, beyond_step)
+        all_regions = [Region(place, _applying(points, place, beyond_step, along_step)) for place in places or ()]
     except NonAffineError:
         return None
     return [region for region in all_regions if region.branches] or None
 
 
-def _applying(points: Domain, place: Bool, conditions: tuple[Bool, ...], along_steps: list[Bool]) -> tuple[tuple[int, Bool], ...]:
+def _applying(points: Domain, place: Bool, beyond_step: list[Bool], along_step: list[Bool]) -> tuple[tuple[int, Bool], ...]:
     """The branches that define some point of a region, each with its condition on the step.
 
     At every other point of the region, a branch defines the same points along the step. So its read is right in all of the region.
+    A region lies inside or outside of what a branch says beyond the step: inside, only the conditions on the step are left to compare.
     """
-    branches = zip(of_branches(conditions), enumerate(along_steps), strict=True)
-    return tuple(branch for condition, branch in branches if not never(points, place & condition))
+    inside = [branch for branch, beyond in enumerate(beyond_step) if not never(points, place & beyond)]
+    defined = of_branches(along_step[branch] for branch in inside)
+    branches = zip(inside, defined, strict=True)
+    return tuple((branch, along_step[branch]) for branch, condition in branches if not never(points, place & condition))
 
 
 def _disjoint(domain: Domain, conditions: list[Bool], by_step: bool = True) -> list[Bool] | None:

@@ -1,9 +1,9 @@
-"""Wavefronts: a table that neither of its two steps can be vectorized over becomes a loop over its diagonals."""
+"""Wavefronts: a table that none of its steps can be vectorized over becomes a loop over its diagonals."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import ClassVar
 
 from tempo_core.errors import NonAffineError
@@ -14,7 +14,7 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass, operand_domains
 from tempo_core.passes.batch.boxes import with_shadows
-from tempo_core.passes.batch.diagonals import Skew, distances, over_both_steps, with_carriers
+from tempo_core.passes.batch.diagonals import Diagonals, Skew, distances, over_all_steps, with_carriers
 from tempo_core.passes.batch.leading import Vectorizer
 from tempo_core.passes.batch.lines import is_along_line
 from tempo_core.passes.batch.vectorize import legal_nodes
@@ -32,6 +32,8 @@ _COPIED = (*ELEMENTWISE, ops.Merge, ops.Constant, ops.Eval, ops.Iota, ops.Broadc
 class Wavefront(Pass):
     """Run the points (i, j) of a table by diagonals: all points with the same i + j, or j - i, at once, one diagonal after the other.
 
+    So are those of a table over three steps or more, which have the same i + j + k, all at once.
+
     Before: shapes are static. A table is a cycle of dependences that read both `[i - 1, j]` and `[i, j - 1]` (or both `[i + 1, j]`
     and `[i, j + 1]`): a loop over either step leaves a cycle along the other. The intervals from i to j read `[i + 1, j]` and
     `[i, j - 1]`: their diagonals have the same j - i. Ranges of a row and a column, `[i, i:j]` and `[i + 1:j + 1, j]`, do as such points
@@ -47,88 +49,100 @@ class Wavefront(Pass):
     numbers: tuple[tuple[Symbol, int], ...] = ()
     but: tuple[str, ...] = ()
     name: str = field(default="wavefront", init=False)
-    effect: ClassVar[str] = "computed by diagonals: all points with the same sum, or difference, of both steps at once"
+    effect: ClassVar[str] = "computed by diagonals: all points with the same sum, or difference, of its steps at once"
 
     def apply(self, graph: Graph) -> Graph:
-        numbers = dict(self.numbers)
-        for row, column in combinations([s for s in graph.order if s.name not in self.but], 2):
-            if _may_have_tables(graph, row, column):
-                are_known = {row.bound_symbol, column.bound_symbol} <= numbers.keys()
-                if are_known and numbers[column.bound_symbol] < numbers[row.bound_symbol]:
-                    row, column = column, row
-                for sign in (1, -1):
-                    after = _by_diagonals(graph, row, column, sign)
-                    if after is not None and are_known:
-                        after.decided_for = after.decided_for & (row.bound_expr <= column.bound_expr)
-                    graph = graph if after is None else after
+        moving = [s for s in graph.order if s.name not in self.but and _may_have_tables(graph, (s,))]
+        for count in range(len(moving), 1, -1):
+            for steps in combinations(moving, count):
+                graph = self._by_diagonals(graph, steps) if _may_have_tables(graph, steps) else graph
+        return graph
+
+    def _by_diagonals(self, graph: Graph, steps: tuple[Symbol, ...]) -> Graph:
+        """The graph with its tables over some steps run by diagonals. The column is the last of the steps with most points."""
+        numbers, column = dict(self.numbers), steps[-1]
+        are_known = {step.bound_symbol for step in steps} <= numbers.keys()
+        if are_known:
+            column = max(reversed(steps), key=lambda step: numbers[step.bound_symbol])
+        rows = tuple(step for step in steps if step != column)
+        for signs in product((1, -1), repeat=len(rows)):
+            after = _by_diagonals(graph, Diagonals(rows, column, signs))
+            if after is not None and are_known:
+                widest = conjunction(*(row.bound_expr <= column.bound_expr for row in rows))
+                after.decided_for = after.decided_for & widest
+            graph = graph if after is None else after
         return graph
 
 
-def _by_diagonals(graph: Graph, row: Symbol, column: Symbol, sign: int) -> Graph | None:
-    """The graph with its tables over two steps run by diagonals; None if there are none, or if that does not pay.
-
-    `sign` is 1 for diagonals with the same sum of both steps, -1 for those with the same difference.
-    """
-    nodes, cycles = _tables(graph, row, column, sign)
+def _by_diagonals(graph: Graph, by: Diagonals) -> Graph | None:
+    """The graph with its tables over some steps run by diagonals; None if there are none, or if that does not pay."""
+    nodes, cycles = _tables(graph, by)
     reads = [edge for n in nodes for edge in graph[n].inputs if edge.source in nodes]
-    has_ranges = any(is_along_line(graph, edge, row, column) for edge in reads)
-    if not nodes or not is_worth_a_wavefront([graph[n] for n in nodes], _factors(graph, row, column, nodes), has_ranges):
+    has_ranges = any(is_along_line(graph, edge, by.steps) for edge in reads)
+    worth = is_worth_a_wavefront([graph[n] for n in nodes], _factors(graph, by, nodes), has_ranges, len(by.steps))
+    tables = over_all_steps(graph, nodes, by.steps) if nodes and worth else None
+    if tables is None or not all(_is_known(tables, tables[n], nodes, by) for n in nodes):
         return None
-    tables = over_both_steps(graph, nodes, row, column)
-    if tables is None or not all(_is_known(tables, tables[n], nodes, row, column) for n in nodes):
-        return None
-    tables, nodes = with_carriers(*_with_operands(tables, nodes, row, column), cycles, row, column, sign)
+    tables, nodes = with_carriers(*_with_operands(tables, nodes, by), cycles, by)
     tables = _where_read(tables, nodes)
     try:
-        skew = Skew(tables, nodes, row, column, sign)
+        skew = Skew(tables, nodes, by)
         skewed, nodes = skew.run(), nodes | skew.added
-        skewed = with_shadows(skewed, row, nodes, nodes) if skew.lines or skew.has_limits else skewed
+        for row in reversed(by.rows):  # the last one becomes the last dimension
+            beside = (skew.number, *(other for other in by.rows if other != row))
+            skewed = with_shadows(skewed, row, nodes, nodes) if skew.lines or skew.has_limits else skewed
+            if not nodes <= legal_nodes(skewed, row, beside=beside):
+                return None
+            skewed = Vectorizer(skewed, row, nodes, beside=beside, innermost=bool(skew.lines)).run()
+            nodes = {node.id for node in skewed if {skew.number, *by.rows[:1]} <= {*node.domain.steps}}
     except NonAffineError:
         return None
-    if not nodes <= legal_nodes(skewed, row, beside=(skew.number,)):
-        return None
-    return Vectorizer(skewed, row, nodes, beside=(skew.number,), innermost=bool(skew.lines)).run()
+    return skewed
 
 
-def _is_known(graph: Graph, reader: Node, nodes: set[int], row: Symbol, column: Symbol) -> bool:
+def _is_known(graph: Graph, reader: Node, nodes: set[int], by: Diagonals) -> bool:
     """Whether a node reads others of its table at known distances, or ranges of a row or a column."""
     return all(
-        distances(graph, edge, row, column) is not None
-        or (is_along_line(graph, edge, row, column) and not isinstance(reader.op, ops.Merge))
+        distances(graph, edge, by.steps) is not None
+        or (is_along_line(graph, edge, by.steps) and not isinstance(reader.op, ops.Merge))
         for edge in reader.inputs
         if edge.source in nodes
     )
 
 
-def _may_have_tables(graph: Graph, row: Symbol, column: Symbol) -> bool:
-    """Whether some read between nodes over both steps moves along the row, and some read along the column: a quick test."""
-    over_both = {node.id: node for node in graph if row in node.domain and column in node.domain}
-    edges = [edge for node in over_both.values() for edge in node.inputs if edge.source in over_both]
+def _may_have_tables(graph: Graph, steps: tuple[Symbol, ...]) -> bool:
+    """Whether some read between nodes over all of some steps moves along each of them: a quick test."""
+    over_all = {node.id: node for node in graph if set(steps) <= {*node.domain.steps}}
+    edges = [edge for node in over_all.values() for edge in node.inputs if edge.source in over_all]
     reads = [(step, at) for edge in edges for step, at in edge.by_step(graph[edge.source].domain).items()]
     points = {step for step, at in reads if isinstance(at, Point) and at.expr != step.expr and at.steps == {step}}
-    return {row, column} <= points | {step for step, at in reads if isinstance(at, Range) and step in at.steps}
+    return {*steps} <= points | {step for step, at in reads if isinstance(at, Range) and step in at.steps}
 
 
-def _tables(graph: Graph, row: Symbol, column: Symbol, sign: int) -> tuple[set[int], Groups[int]]:
-    """The nodes on cycles along both steps, which a loop over either leaves a cycle along the other, and those between; and all cycles.
+def _tables(graph: Graph, by: Diagonals) -> tuple[set[int], Groups[int]]:
+    """The nodes on cycles along each of some steps alone, which a loop over any other leaves, and those between; and all cycles.
 
-    With `sign` 1, both are read backwards, or both forwards; with -1, one of them is. The branches of one `Merge` may lie on several
-    cycles: they are one.
+    A step with the sign of the column's, which is 1, is read in the column's direction, backwards or forwards; one with -1 in the other
+    direction. The branches of one `Merge` may lie on several cycles: they are one.
     """
-    joined, on_cycles, along_both = Groups[int](), set[int](), set[int]()
-    for cycle in cycles(graph, row, column):
+    joined, on_cycles, along_all = Groups[int](), set[int](), set[int]()
+    alone = [
+        {
+            tuple(arrow[::sign][0] if k == moved else "=" for k in range(len(by.steps)))
+            for moved, sign in enumerate((*by.signs, 1))
+        }
+        for arrow in ("<>", "><")
+    ]
+    for cycle in cycles(graph, *by.steps):
         first, *_ = cycle.nodes
         on_cycles |= cycle.nodes
         for member in cycle.nodes:
             joined.join(member, first)
-        signs = {(direction_of(graph, arc, row), direction_of(graph, arc, column)) for arc in cycle.arcs}
-        if any(
-            {("=", along_columns), (along_rows, "=")} <= signs
-            for along_rows, along_columns in zip("<>", "<>"[::sign], strict=True)
-        ):
-            along_both.add(first)
-    tables = {n for n in on_cycles if joined.of(n) in {joined.of(member) for member in along_both}}
-    fitting = tables | {node.id for node in graph if node.id not in on_cycles and _fits(graph, node, row, column)}
+        signs = {tuple(direction_of(graph, arc, step) for step in by.steps) for arc in cycle.arcs}
+        if any(reads <= signs for reads in alone):
+            along_all.add(first)
+    tables = {n for n in on_cycles if joined.of(n) in {joined.of(member) for member in along_all}}
+    fitting = tables | {node.id for node in graph if node.id not in on_cycles and _fits(graph, node, by)}
     order = [graph[n] for n in forward_order(graph) if n in fitting]
     after, before = set(tables), set(tables)
     for node in order:
@@ -138,42 +152,43 @@ def _tables(graph: Graph, row: Symbol, column: Symbol, sign: int) -> tuple[set[i
     return fitting & after & before, joined
 
 
-def _fits(graph: Graph, node: Node, row: Symbol, column: Symbol) -> bool:
+def _fits(graph: Graph, node: Node, by: Diagonals) -> bool:
     """Whether a node on no cycle may run by diagonals: it reads everything at points, or along rows and columns."""
-    if row not in node.domain or column not in node.domain or isinstance(node.op, (ops.Merge, ops.Udf, ops.Output, ops.Sink)):
+    if not {*by.steps} <= {*node.domain.steps} or isinstance(node.op, (ops.Merge, ops.Udf, ops.Output, ops.Sink)):
         return False
     return all(
-        all(isinstance(index, Point) for index in edge.index) or is_along_line(graph, edge, row, column) for edge in node.inputs
+        all(isinstance(index, Point) for index in edge.index) or is_along_line(graph, edge, by.steps) for edge in node.inputs
     )
 
 
-def _factors(graph: Graph, row: Symbol, column: Symbol, nodes: set[int]) -> list[TensorType]:
+def _factors(graph: Graph, by: Diagonals, nodes: set[int]) -> list[TensorType]:
     """What products in a table read from outside of it, at each row or column."""
     products = [graph[n] for n in nodes if isinstance(graph[n].op, (ops.Dot, ops.Conv))]
     reads = [edge for node in products for edge in node.inputs if edge.source not in nodes]
-    return [graph.edge_type(edge) for edge in reads if not edge.steps.isdisjoint((row, column))]
+    return [graph.edge_type(edge) for edge in reads if not edge.steps.isdisjoint(by.steps)]
 
 
-def _with_operands(graph: Graph, nodes: set[int], row: Symbol, column: Symbol) -> tuple[Graph, set[int]]:
-    """The graph and the nodes with copies of those operands that vary with both steps, but are computed from values that do not.
+def _with_operands(graph: Graph, nodes: set[int], by: Diagonals) -> tuple[Graph, set[int]]:
+    """The graph and the nodes with copies of those operands that vary with all steps, but are computed from values that do not.
 
     A copy that runs by diagonals reads vectors. The operand itself, at all rows and columns, would have to be gathered by diagonals.
     """
-    graph, before, copies = graph.copy(), feeding(graph, [graph[n] for n in nodes]), dict[int, int]()
+    steps, copies, before = {*by.steps}, dict[int, int](), feeding(graph, [graph[n] for n in nodes])
+    graph = graph.copy()
 
     def copied(node: Node) -> Node:
-        near = [edge.source in copies and distances(graph, edge, row, column) is not None for edge in node.inputs]
+        near = [edge.source in copies and distances(graph, edge, by.steps) is not None for edge in node.inputs]
         edges = zip(node.inputs, near, strict=True)
         return node.reading(tuple(edge.of(copies[edge.source]) if is_near else edge for edge, is_near in edges))
 
     def is_gathered(edge: Edge) -> bool:
-        is_near = edge.source in {*nodes, *copies.values()} and distances(graph, edge, row, column) is not None
-        is_over_both = {row, column} <= {*graph[edge.source].domain.steps} or all(isinstance(i, Point) for i in edge.index)
-        return {row, column} <= index_steps(edge.index) and is_over_both and not is_near
+        is_near = edge.source in {*nodes, *copies.values()} and distances(graph, edge, by.steps) is not None
+        is_over_all = steps <= {*graph[edge.source].domain.steps} or all(isinstance(i, Point) for i in edge.index)
+        return steps <= index_steps(edge.index) and is_over_all and not is_near
 
     for node in (graph[n] for n in forward_order(graph) if n in before - nodes):
         copy = replace(copied(node), id=graph.next_id, name="")
-        if isinstance(node.op, _COPIED) and {row, column} <= set(node.domain.steps) and not any(map(is_gathered, copy.inputs)):
+        if isinstance(node.op, _COPIED) and steps <= {*node.domain.steps} and not any(map(is_gathered, copy.inputs)):
             copies[node.id] = graph.put(copy).id
     for n in nodes:
         graph.put(copied(graph[n]))
@@ -191,6 +206,7 @@ def _where_read(graph: Graph, nodes: set[int]) -> Graph:
             continue
         conditions = {operand_domains(reader, reader.domain)[slot].condition for reader, slot in reads}
         if len(conditions) == 1:
-            parts = [part for part in conditions.pop().parts if isinstance(part, Comparison)]
+            steps = {*node.domain.steps}
+            parts = [part for part in conditions.pop().parts if isinstance(part, Comparison) and part.steps <= steps]
             graph.put(replace(node, domain=replace(node.domain, condition=conjunction(node.domain.condition, *parts))))
     return graph

@@ -438,6 +438,27 @@ def plane(gradient: bool) -> Program:
     return program
 
 
+def block(gradient: bool) -> Program:
+    """d[i, j, k] of the points before it along each of three steps, with base cases on a face, an edge of it, and the corner."""
+
+    def program() -> tuple[tp.Context, dict[Any, int], list[tp.Tensor]]:
+        context = tp.Context("i", "j", "k")
+        with context as ((i, I), (j, J), (k, K)):
+            cost = tp.input("cost", domain=(i, j, k))
+            d = tp.recurrence((), domain=(i, j, k), name="d")
+            d[0, 0, 0] = cost[0, 0, 0]
+            d[i, 0, 0], d[0, j, 0] = d[i - 1, 0, 0] + cost[i, 0, 0], d[0, j - 1, 0] + cost[0, j, 0]
+            d[0, 0, k] = cost[0, 0, k]
+            d[i, 0, k] = tp.minimum(d[i - 1, 0, k], d[i, 0, k - 1]) + cost[i, 0, k]
+            d[0, j, k] = tp.minimum(d[0, j - 1, k], d[0, j, k - 1]) + cost[0, j, k]
+            d[i, j, 0] = cost[i, j, 0]
+            d[i, j, k] = cost + tp.minimum(tp.minimum(d[i - 1, j, k], d[i, j - 1, k]), d[i, j, k - 1])
+            last = d[I - 1, J - 1, K - 1]
+            return context, {I: 6, J: 8, K: 10}, list(tp.grad(last, [cost])) if gradient else [last]
+
+    return program
+
+
 def grid(gradient: bool) -> Program:
     """d[i, j] of d[i - 1, j], d[i, j - 1] and d[i - 1, j - 1]: edit distance, dynamic time warping."""
 
@@ -515,6 +536,9 @@ def of_recurrences() -> Iterator[Row]:
     # I + J diagonals, of I places each: the vectors lie along the step with fewer points, here I.
     yield Row("grid, forward", grid(False), "I*J + I**2", executions="I + J")
     yield Row("grid, gradient", grid(True), "I*J + I**2", executions="I + J")
+    # I + J + K diagonals, of I x J places each.
+    yield Row("grid of three steps, forward", block(False), "I*J*K + I**2*J + I*J**2", memory="I*J", executions="I + J + K")
+    yield Row("grid of three steps, gradient", block(True), "I*J*K + I**2*J + I*J**2", executions="I + J + K")
     yield Row("splits of intervals, forward", splits(False), "I**2*J + I**3", memory="I*J + I**2", executions="I + J")
     yield Row("splits of intervals, gradient", splits(True), "I**2*J + I**3", executions="I + J")
     yield Row("updates, forward", updates(False), "I*N*T", memory="N*T", executions="I")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 
 from tests.fuzz.choices import Choices, Drawn, Seeded
-from tests.fuzz.generator import indices, inner, learning, ops, recurrences, results, settings, states
+from tests.fuzz.generator import grids, indices, inner, learning, ops, recurrences, results, settings, states
 from tests.fuzz.generator.drawing import Drawing
 from tests.fuzz.script import Program
 
@@ -23,7 +23,7 @@ MAKERS: dict[Maker, int] = {  # the kinds of units, each with its relative frequ
     indices.read: 6, indices.shifted: 1, indices.early: 2, indices.attention: 1, indices.sometimes: 1,
     recurrences.recurrence: 5, recurrences.carried: 2, recurrences.rows: 1, recurrences.table: 1, recurrences.diagonal: 1, recurrences.stencil: 1,
     recurrences.merge: 2, recurrences.mutual: 1, recurrences.discrete: 1, recurrences.growing: 1, recurrences.after_a_place: 2,
-    recurrences.intervals: 1, states.state: 2, ops.convolved: 2,
+    recurrences.intervals: 1, states.state: 2, ops.convolved: 2, grids.grid: 1,
 }  # fmt: skip
 CHECKS = {"passes": 8, "compiled again": 16, "other bounds": 12, "limit": 4}  # percent of the programs
 _WEIGHTED = tuple(maker for maker, weight in MAKERS.items() for _ in range(weight))
@@ -45,13 +45,13 @@ def programs(draw: Callable[[st.SearchStrategy[int]], int], size: int = 8, execu
     return draw_program(Drawn(draw), size, executor)
 
 
-def drawn(choices: Choices, size: int, executor: str) -> tuple[Program, Drawing]:
-    """A program, and the generator's state after drawing it."""
-    d = Drawing(choices)
-    differentiated = d.chance(35)
+def drawn(choices: Choices, size: int, executor: str, is_grid: bool = False) -> tuple[Program, Drawing]:
+    """A program, and the generator's state after drawing it. If it `is_grid`, it ends with a grid and its gradient."""
+    d = Drawing(choices, (3, 3, 4)) if is_grid else Drawing(choices)
+    differentiated = is_grid or d.chance(35)
     leaf = ops.fed(d, leaf=differentiated, single=True)
     ops.fed(d)
-    count = choices.integer(3, size)
+    count = choices.integer(0, size) if is_grid else choices.integer(3, size)
     for number in range(count):
         d.pending = []
         maker = inner.ended_inside if d.has_inner and number == count // 2 else choices.pick(_WEIGHTED)
@@ -59,11 +59,13 @@ def drawn(choices: Choices, size: int, executor: str) -> tuple[Program, Drawing]
         if d.broken:
             return Program(d.bounds, tuple(d.units), (d.names[0],), d.data), d
     d.pending = []
+    name = grids.grid(d, leaf) if is_grid else ""
     gradients: tuple[str, ...] = ()
     if differentiated:
-        if d.chance(15):
+        if d.chance(15) and not is_grid:
             learning.through_training(d, leaf)
         gradients = learning.loss(d, leaf)
+        gradients = (*gradients, name) if gradients and name else gradients
     elif d.chance(45):
         choices.pick((learning.training, learning.network, learning.network, ops.module, ops.module))(d)
     outputs = gradients or tuple([n for n in d.names if not _is_read(d, n)][-5:])

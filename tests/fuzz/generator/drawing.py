@@ -12,7 +12,7 @@ from tests.fuzz.choices import Choices
 from tests.fuzz.script import PRELUDE
 
 SHAPES = ("()", "(2,)", "(3,)", "(2, 3)", "(1,)", "()", "(3,)")
-STEPS = {1: ("t",), 2: ("i", "t"), 3: ("b", "i", "t")}
+STEPS = {1: ("t",), 2: ("i", "t"), 3: ("b", "i", "t"), 4: ("a", "b", "i", "t")}
 INNER = "k"  # the step that some programs have for a recurrence which ends inside of their other steps; no other unit uses it
 FLOATS = ("float32", "float16", "bfloat16")
 INTEGERS = ("int32", "int8", "uint8", "uint32")
@@ -22,11 +22,12 @@ KINDS = {"float32": ("float32",), "float": FLOATS, "int": INTEGERS, "bool": ("bo
 class Drawing:
     """The state of the generator. A new unit is run at once; if Tempo refuses it (for shapes that do not fit, say), it is dropped."""
 
-    def __init__(self, choices: Choices):
+    def __init__(self, choices: Choices, counts: Sequence[int] = (1, 1, 2, 2, 2, 3, 3)):
         self.choices = choices
-        count = choices.pick((1, 1, 2, 2, 2, 3, 3))
+        count = choices.pick(counts)
         self.steps = STEPS[count]
-        self.bounds = {step: choices.pick((1, 2, 3, 4, 5, 5) if count == 3 else (1, 2, 3, 4, 5, 6, 9)) for step in self.steps}
+        numbers = {3: (1, 2, 3, 4, 5, 5), 4: (1, 2, 3)}.get(count, (1, 2, 3, 4, 5, 6, 9))
+        self.bounds = {step: choices.pick(numbers) for step in self.steps}
         self.has_inner = choices.chance(10)
         inner = (INNER,) if self.has_inner else ()
         self.bounds |= {step: choices.pick((1, 2, 4, 6)) for step in inner}
