@@ -1,0 +1,93 @@
+"""Alignment: two spellings of a recurrence, `v[t] = f(v[t - 1])` and `v[t + 1] = f(v)`, give one program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tempo_core.ir.dependence import forward_order
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.ops import Merge
+from tempo_core.passes.base import Pass
+from tempo_core.passes.clean.narrow import around, at_points, is_bound_to_its_points
+from tempo_core.passes.decisions import note
+from tempo_core.passes.keep.needed import needed_points
+from tempo_core.passes.ranges.linear_forms import shift_of
+from tempo_core.symbolic.condition import TRUE, Comparison, at_least_zero, conjunction
+from tempo_core.symbolic.domain import Domain, Point
+from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.proof import provably_nonnegative
+
+
+@dataclass(frozen=True)
+class Align(Pass):
+    """Count the points of an operation from 0, or as its only readers do.
+
+    Before: an operation runs at the points at which it was written. After: if all its readers are operations that read it at one distance,
+    it runs at their points, so that they may be one statement. Else its first needed point is 0. No values of other points are
+    computed. Neither where values are merged nor where the outside sees them does the numbering of points change.
+
+    Rewrite: `n[t] = f(v[t - 1]) where t >= 1; v[t] = n[t]` -> `n[t] = f(v[t]) where t + 1 < T; v[t] = n[t - 1]`
+    """
+
+    name: str = field(default="align", init=False)
+
+    def apply(self, graph: Graph) -> Graph:
+        for step in graph.order:
+            if step.bound_symbol not in graph.ends():
+                graph = _aligned(graph, step)
+        return graph
+
+
+def _aligned(graph: Graph, step: Symbol) -> Graph:
+    moves, graph = _moves(graph, step), graph.copy()
+    places = {n: graph[n].domain.steps.index(step) for n in moves}
+
+    def moved(reader: Node, edge: Edge) -> Edge:
+        if edge.source not in moves:
+            return edge
+        place, by = places[edge.source], moves[edge.source]
+        at = edge.index[place]
+        at = Point(at.expr - by) if isinstance(at, Point) else replace(at, start=at.start - by, stop=at.stop - by)
+        is_later = isinstance(at, Point) and by > 0 and edge.condition is TRUE and isinstance(reader.op, Merge)
+        condition = at_least_zero(at.expr) if is_later else edge.condition
+        return replace(edge, index=(*edge.index[:place], at, *edge.index[place + 1 :]), condition=condition)
+
+    for node in list(graph):
+        by = moves.get(node.id, 0)
+        if by:
+            note(node.id, "its points of {} are counted as those of its readers", step)
+            there = {step: step.expr + by}
+            inside = step.bound_expr - 1 - there[step] if by > 0 else there[step]
+            parts = [part.substitute(there) for part in node.domain.condition.parts]
+            kept = [part for part in parts if not (isinstance(part, Comparison) and _holds(part))]
+            node = replace(at_points(node, there), domain=Domain(node.domain.steps, conjunction(*kept, at_least_zero(inside))))
+        graph.put(replace(node, inputs=tuple(moved(node, edge) for edge in node.inputs)))
+    return graph
+
+
+def _holds(part: Comparison) -> bool:
+    return part.kind == ">=" and provably_nonnegative(part.expr)
+
+
+def _moves(graph: Graph, step: Symbol) -> dict[int, int]:
+    """By how many points the numbering of each operation over a step moves."""
+    needed, users, moves = needed_points(graph, step), graph.users(), dict[int, int]()
+    for node in (graph[n] for n in reversed(forward_order(graph))):
+        if step not in node.domain or node.id not in needed or is_bound_to_its_points(node.op) or step in around(graph, node):
+            continue
+        distances = {_distance(graph, reader, slot, step, moves) for reader, slot in users[node.id]}
+        by = distances.pop() if len(distances) == 1 else None
+        if by is None:
+            starts = [step.expr - part.expr for part in node.domain.condition.parts if isinstance(part, Comparison) and part.kind == ">="]
+            by = max(first.constant for first in (needed[node.id].first, *starts, Expr.of(0)) if first.is_constant)
+        if by:
+            moves[node.id] = by
+    return moves
+
+
+def _distance(graph: Graph, reader: Node, slot: int, step: Symbol, moves: dict[int, int]) -> int | None:
+    """At which distance from its own point an operation reads one; None if it is bound to its points, or reads otherwise."""
+    edge = reader.inputs[slot]
+    shift = shift_of(edge, graph[edge.source], step)
+    is_free = step in reader.domain and not is_bound_to_its_points(reader.op)
+    return shift + moves.get(reader.id, 0) if is_free and shift is not None else None
