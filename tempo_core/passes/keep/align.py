@@ -12,7 +12,7 @@ from tempo_core.passes.clean.narrow import around, at_points, is_bound_to_its_po
 from tempo_core.passes.decisions import note
 from tempo_core.passes.keep.needed import needed_points
 from tempo_core.passes.ranges.linear_forms import shift_of
-from tempo_core.symbolic.condition import TRUE, Comparison, at_least_zero, conjunction
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, at_least_zero, conjunction
 from tempo_core.symbolic.domain import Domain, Point
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
@@ -52,28 +52,46 @@ def _aligned(graph: Graph, step: Symbol) -> Graph:
         condition = at_least_zero(at.expr) if is_later else edge.condition
         return replace(edge, index=(*edge.index[:place], at, *edge.index[place + 1 :]), condition=condition)
 
-    for node in list(graph):
+    for node in [graph[n] for n in forward_order(graph)]:
         by = moves.get(node.id, 0)
         if by:
             note(node.id, "its points of {} are counted as those of its readers", step)
-            there = {step: step.expr + by}
-            inside = step.bound_expr - 1 - there[step] if by > 0 else there[step]
-            parts = [part.substitute(there) for part in node.domain.condition.parts]
-            kept = [part for part in parts if not (isinstance(part, Comparison) and _holds(part))]
-            node = replace(at_points(node, there), domain=Domain(node.domain.steps, conjunction(*kept, at_least_zero(inside))))
-        graph.put(replace(node, inputs=tuple(moved(node, edge) for edge in node.inputs)))
+            node = at_points(node, {step: step.expr + by})
+        node = replace(node, inputs=tuple(moved(node, edge) for edge in node.inputs))
+        graph.put(replace(node, domain=_moved(graph, node, step, by)) if by else node)
     return graph
 
 
-def _holds(part: Comparison) -> bool:
-    return part.kind == ">=" and provably_nonnegative(part.expr)
+def _moved(graph: Graph, node: Node, step: Symbol, by: int) -> Domain:
+    """Where an operation that moves runs: at the points that it had, and at others where all that it reads exists."""
+    there, last = step.expr + by, step.bound_expr - 1
+    limits = [part.substitute({step: there}) for part in node.domain.condition.parts]
+    if by < 0 or step in node.op.symbols:
+        limits.append(at_least_zero(last - there if by > 0 else there))
+    for edge in node.inputs:
+        source = graph[edge.source]
+        at = edge.by_step(source.domain).get(step)
+        limits += [part.substitute(edge.points(source.domain)) for part in source.domain.condition.parts]
+        limits += [] if at is None else [at_least_zero(last - (at.expr if isinstance(at, Point) else at.stop - 1))]
+    parts = list(dict.fromkeys(conjunction(*limits).parts))
+    return replace(node.domain, condition=conjunction(*(part for k, part in enumerate(parts) if not _follows(part, parts, k))))
+
+
+def _follows(part: Bool, parts: list[Bool], position: int) -> bool:
+    """Whether a limit holds everywhere, or wherever another one does."""
+    exprs = [Expr.of(0) if k == position else other.expr for k, other in enumerate(parts) if isinstance(other, Comparison) and other.kind == ">="]
+    return isinstance(part, Comparison) and part.kind == ">=" and any(provably_nonnegative(part.expr - other) for other in exprs)
 
 
 def _moves(graph: Graph, step: Symbol) -> dict[int, int]:
     """By how many points the numbering of each operation over a step moves."""
     needed, users, moves = needed_points(graph, step), graph.users(), dict[int, int]()
+    later: set[int] = set()
+    for node in (graph[n] for n in forward_order(graph)):
+        if step in node.domain and (isinstance(node.op, Merge) or not later.isdisjoint(edge.source for edge in node.inputs)):
+            later.add(node.id)
     for node in (graph[n] for n in reversed(forward_order(graph))):
-        if step not in node.domain or node.id not in needed or is_bound_to_its_points(node.op) or step in around(graph, node):
+        if node.id not in later or node.id not in needed or is_bound_to_its_points(node.op) or step in around(graph, node):
             continue
         distances = {_distance(graph, reader, slot, step, moves) for reader, slot in users[node.id]}
         by = distances.pop() if len(distances) == 1 else None
