@@ -52,7 +52,7 @@ class Wavefront(Pass):
     def apply(self, graph: Graph) -> Graph:
         numbers = dict(self.numbers)
         for row, column in combinations([s for s in graph.order if s.name not in self.but], 2):
-            if _may_have_tables(graph, row, column):
+            if may_have_tables(graph, row, column):
                 are_known = {row.bound_symbol, column.bound_symbol} <= numbers.keys()
                 if are_known and numbers[column.bound_symbol] < numbers[row.bound_symbol]:
                     row, column = column, row
@@ -100,7 +100,7 @@ def _is_known(graph: Graph, reader: Node, nodes: set[int], row: Symbol, column: 
     )
 
 
-def _may_have_tables(graph: Graph, row: Symbol, column: Symbol) -> bool:
+def may_have_tables(graph: Graph, row: Symbol, column: Symbol) -> bool:
     """Whether some read between nodes over both steps moves along the row, and some read along the column: a quick test."""
     over_both = {node.id: node for node in graph if row in node.domain and column in node.domain}
     edges = [edge for node in over_both.values() for edge in node.inputs if edge.source in over_both]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Merge
 from tempo_core.passes.base import Pass
+from tempo_core.passes.batch.wavefront import may_have_tables
 from tempo_core.passes.clean.narrow import around, at_points, is_bound_to_its_points
 from tempo_core.passes.decisions import note
 from tempo_core.passes.keep.needed import needed_points
 from tempo_core.passes.ranges.linear_forms import shift_of
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, at_least_zero, conjunction
-from tempo_core.symbolic.domain import Domain, Point
+from tempo_core.symbolic.domain import Domain, Point, Range
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 
@@ -32,14 +34,16 @@ class Align(Pass):
     name: str = field(default="align", init=False)
 
     def apply(self, graph: Graph) -> Graph:
+        tables = [{*pair} for pair in combinations(graph.order, 2) if may_have_tables(graph, *pair)]
+        in_tables = {node.id for node in graph if any(pair <= {*node.domain.steps} for pair in tables)}
         for step in graph.order:
             if step.bound_symbol not in graph.ends():
-                graph = _aligned(graph, step)
+                graph = _aligned(graph, step, in_tables)
         return graph
 
 
-def _aligned(graph: Graph, step: Symbol) -> Graph:
-    moves, graph = _moves(graph, step), graph.copy()
+def _aligned(graph: Graph, step: Symbol, in_tables: set[int]) -> Graph:
+    moves, graph = _moves(graph, step, in_tables), graph.copy()
     places = {n: graph[n].domain.steps.index(step) for n in moves}
 
     def moved(reader: Node, edge: Edge) -> Edge:
@@ -66,13 +70,13 @@ def _moved(graph: Graph, node: Node, step: Symbol, by: int) -> Domain:
     """Where an operation that moves runs: at the points that it had, and at others where all that it reads exists."""
     there, last = step.expr + by, step.bound_expr - 1
     limits = [part.substitute({step: there}) for part in node.domain.condition.parts]
-    if by < 0 or step in node.op.symbols:
+    sources = [graph[edge.source] for edge in node.inputs]
+    shifts = [shift_of(edge, source, step) for edge, source in zip(node.inputs, sources, strict=True) if step in edge.steps]
+    if by < 0 or step in node.op.symbols or None in shifts:
         limits.append(at_least_zero(last - there if by > 0 else there))
-    for edge in node.inputs:
-        source = graph[edge.source]
-        at = edge.by_step(source.domain).get(step)
-        limits += [part.substitute(edge.points(source.domain)) for part in source.domain.condition.parts]
-        limits += [] if at is None else [at_least_zero(last - (at.expr if isinstance(at, Point) else at.stop - 1))]
+    else:
+        limits += [at_least_zero(last - step.expr - shift) for shift in shifts if shift]
+        limits += [part.substitute(edge.points(s.domain)) for edge, s in zip(node.inputs, sources, strict=True) for part in s.domain.condition.parts]
     parts = list(dict.fromkeys(conjunction(*limits).parts))
     return replace(node.domain, condition=conjunction(*(part for k, part in enumerate(parts) if not _follows(part, parts, k))))
 
@@ -83,7 +87,7 @@ def _follows(part: Bool, parts: list[Bool], position: int) -> bool:
     return isinstance(part, Comparison) and part.kind == ">=" and any(provably_nonnegative(part.expr - other) for other in exprs)
 
 
-def _moves(graph: Graph, step: Symbol) -> dict[int, int]:
+def _moves(graph: Graph, step: Symbol, in_tables: set[int]) -> dict[int, int]:
     """By how many points the numbering of each operation over a step moves."""
     needed, users, moves = needed_points(graph, step), graph.users(), dict[int, int]()
     later: set[int] = set()
@@ -91,14 +95,14 @@ def _moves(graph: Graph, step: Symbol) -> dict[int, int]:
         if step in node.domain and (isinstance(node.op, Merge) or not later.isdisjoint(edge.source for edge in node.inputs)):
             later.add(node.id)
     for node in (graph[n] for n in reversed(forward_order(graph))):
-        if node.id not in later or node.id not in needed or is_bound_to_its_points(node.op) or step in around(graph, node):
+        if node.id not in later - in_tables or node.id not in needed or is_bound_to_its_points(node.op) or step in around(graph, node):
             continue
         distances = {_distance(graph, reader, slot, step, moves) for reader, slot in users[node.id]}
         by = distances.pop() if len(distances) == 1 else None
         if by is None:
             starts = [step.expr - part.expr for part in node.domain.condition.parts if isinstance(part, Comparison) and part.kind == ">="]
             by = max(first.constant for first in (needed[node.id].first, *starts, Expr.of(0)) if first.is_constant)
-        if by:
+        if by and not any(_begins_before(graph, reader.inputs[slot], step, by) for reader, slot in users[node.id]):
             moves[node.id] = by
     return moves
 
@@ -109,3 +113,9 @@ def _distance(graph: Graph, reader: Node, slot: int, step: Symbol, moves: dict[i
     shift = shift_of(edge, graph[edge.source], step)
     is_free = step in reader.domain and not is_bound_to_its_points(reader.op)
     return shift + moves.get(reader.id, 0) if is_free and shift is not None else None
+
+
+def _begins_before(graph: Graph, edge: Edge, step: Symbol, first: int) -> bool:
+    """Whether an edge may read a range that begins before a point."""
+    at = edge.by_step(graph[edge.source].domain)[step]
+    return isinstance(at, Range) and not provably_nonnegative(at.start - first)
