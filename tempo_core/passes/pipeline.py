@@ -90,6 +90,7 @@ def pipeline(
         *tiling,
         *([Strip(fixed, but=tuple(name for name, _ in tiles))] if fixed else []),
         *([Checkpoint(tuple(checkpoints)), Simplify()] if checkpoints else []),
+        Align(fed=True),
         Update(),
         Trim(),
         *capacity,

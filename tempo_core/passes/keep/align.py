@@ -28,9 +28,12 @@ class Align(Pass):
     it runs at their points, so that they may be one statement. Else its first needed point is 0. No values of other points are
     computed. Neither where values are merged nor where the outside sees them does the numbering of points change.
 
+    This is so for what reads recurrences, before anything is vectorized; with `fed`, for what they read and stays in loops, afterwards.
+
     Rewrite: `n[t] = f(v[t - 1]) where t >= 1; v[t] = n[t]` -> `n[t] = f(v[t]) where t + 1 < T; v[t] = n[t - 1]`
     """
 
+    fed: bool = False
     name: str = field(default="align", init=False)
 
     def apply(self, graph: Graph) -> Graph:
@@ -38,12 +41,12 @@ class Align(Pass):
         in_tables = {node.id for node in graph if any(pair <= {*node.domain.steps} for pair in tables)}
         for step in graph.order:
             if step.bound_symbol not in graph.ends():
-                graph = _aligned(graph, step, in_tables)
+                graph = _aligned(graph, step, in_tables, self.fed)
         return graph
 
 
-def _aligned(graph: Graph, step: Symbol, in_tables: set[int]) -> Graph:
-    moves, graph = _moves(graph, step, in_tables), graph.copy()
+def _aligned(graph: Graph, step: Symbol, in_tables: set[int], fed: bool) -> Graph:
+    moves, graph = _moves(graph, step, in_tables, fed), graph.copy()
     places = {n: graph[n].domain.steps.index(step) for n in moves}
 
     def moved(reader: Node, edge: Edge) -> Edge:
@@ -87,7 +90,7 @@ def _follows(part: Bool, parts: list[Bool], position: int) -> bool:
     return isinstance(part, Comparison) and part.kind == ">=" and any(provably_nonnegative(part.expr - other) for other in exprs)
 
 
-def _moves(graph: Graph, step: Symbol, in_tables: set[int]) -> dict[int, int]:
+def _moves(graph: Graph, step: Symbol, in_tables: set[int], fed: bool) -> dict[int, int]:
     """By how many points the numbering of each operation over a step moves."""
     needed, users, moves = needed_points(graph, step), graph.users(), dict[int, int]()
     later: set[int] = set()
@@ -95,11 +98,11 @@ def _moves(graph: Graph, step: Symbol, in_tables: set[int]) -> dict[int, int]:
         if step in node.domain and (isinstance(node.op, Merge) or not later.isdisjoint(edge.source for edge in node.inputs)):
             later.add(node.id)
     for node in (graph[n] for n in reversed(forward_order(graph))):
-        if node.id not in later - in_tables or node.id not in needed or is_bound_to_its_points(node.op) or step in around(graph, node):
+        if step not in node.domain or (node.id in later) == fed or node.id in in_tables or node.id not in needed or is_bound_to_its_points(node.op) or step in around(graph, node):
             continue
         distances = {_distance(graph, reader, slot, step, moves) for reader, slot in users[node.id]}
         by = distances.pop() if len(distances) == 1 else None
-        if by is None:
+        if by is None and not fed:
             starts = [step.expr - part.expr for part in node.domain.condition.parts if isinstance(part, Comparison) and part.kind == ">="]
             by = max(first.constant for first in (needed[node.id].first, *starts, Expr.of(0)) if first.is_constant)
         if by and not any(_begins_before(graph, reader.inputs[slot], step, by) for reader, slot in users[node.id]):
