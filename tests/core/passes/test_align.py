@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 
 import tempo_core as tp
 from tempo_core.passes.keep.align import Align
-from tests import reference
+from tests.core.passes.support import Golden, after, check, fed
+from tests.core.running import assert_all_same
 
 T = 7
 SPELLINGS = ("t - 1", "t + 1", "a moved input")
@@ -192,7 +192,7 @@ def mutual_in_one_iteration(s: Spelled) -> Any:
 
 def sampling(s: Spelled) -> Any:
     k = s.state(start=0, dtype="int32")
-    s.set(k, tp.categorical(matrix("w", 4, 4).index(0, s.before(k)) + s.input(4)))
+    s.set(k, tp.random.categorical(matrix("w", 4, 4).index(0, s.before(k)) + s.input(4)))
     return k
 
 
@@ -286,10 +286,43 @@ def spelled(make: Callable[[Spelled], Any], spelling: str) -> tuple[tp.Context, 
 
 @pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
 def test_spellings_of_a_recurrence_give_one_program(make: Callable[[Spelled], Any]) -> None:
-    texts = {}
+    """They run the same statements, and keep the same values in as many slots. The values are those without the pass."""
+    texts, values = {}, {}
     for spelling in SPELLINGS:
         ctx, end, results = spelled(make, spelling)
-        program = ctx.compile({end: T}, results)
+        program = ctx.compile({end: T}, results, config=tp.Config(backend="numpy"))
+        inputs = fed(ctx.graph, {"T": T})
         texts[spelling] = program.text("program"), program.text("memory")
+        values[spelling] = program.run(inputs)
+        plain = ctx.compile({end: T}, results, config=tp.Config(backend="numpy", disable=("align",)))
+        assert_all_same([values[spelling]], [plain.run(inputs)])
     assert texts["t + 1"] == texts["t - 1"]
     assert texts["a moved input"] == texts["t + 1"]
+
+
+def test_an_argmax_beside_a_maximum_is_computed_again_and_nothing_large_is_kept() -> None:
+    """Of 4 x 4 scores at each point, the states are kept: 4 floats at 7 points, and the path, 7 integers."""
+    for spelling in SPELLINGS:
+        ctx, end, path = spelled(viterbi, spelling)
+        assert f"in all {(4 + 1) * T * 4} bytes" in ctx.compile({end: T}, path).text("memory")
+
+
+BEFORE = """\
+steps t<T
+%0 x = Input(name="x", dtype="float32", shape=())() : float32[] over ()
+%1 v = Merge(type=float32[])(%0 if t == 0, %3[t]) : float32[] over (t)
+%2 a = Unary(fn="tanh")(%1[t - 1]) : float32[] over (t) where t >= 1
+%3 b = Unary(fn="sin")(%2[t]) : float32[] over (t) where t >= 1
+%4 = Output(position=0)(%1[0:T]) over ()
+"""
+
+
+def test_operations_count_from_the_first_point_that_is_needed(golden: Golden) -> None:
+    check(golden, "align", BEFORE, Align())
+
+
+def test_operations_that_are_read_over_ranges_stay() -> None:
+    """A range over all points reads `a` at the first one too, where it has no value."""
+    text = BEFORE + "%5 = Output(position=1, partial=True)(%3[0:T]) over ()\n"
+    domains = {node.name: str(node.domain.condition) for node in after(text, Align()) if node.name}
+    assert domains["b"] == "t >= 1"
