@@ -52,10 +52,10 @@ class Wavefront(Pass):
     effect: ClassVar[str] = "computed by diagonals: all points with the same sum, or difference, of its steps at once"
 
     def apply(self, graph: Graph) -> Graph:
-        moving = [s for s in graph.order if s.name not in self.but and _may_have_tables(graph, (s,))]
+        moving = [s for s in graph.order if s.name not in self.but and may_have_tables(graph, (s,))]
         for count in range(len(moving), 1, -1):
             for steps in combinations(moving, count):
-                graph = self._by_diagonals(graph, steps) if _may_have_tables(graph, steps) else graph
+                graph = self._by_diagonals(graph, steps) if may_have_tables(graph, steps) else graph
         return graph
 
     def _by_diagonals(self, graph: Graph, steps: tuple[Symbol, ...]) -> Graph:
@@ -110,7 +110,7 @@ def _is_known(graph: Graph, reader: Node, nodes: set[int], by: Diagonals) -> boo
     )
 
 
-def _may_have_tables(graph: Graph, steps: tuple[Symbol, ...]) -> bool:
+def may_have_tables(graph: Graph, steps: tuple[Symbol, ...]) -> bool:
     """Whether some read between nodes over all of some steps moves along each of them: a quick test."""
     over_all = {node.id: node for node in graph if set(steps) <= {*node.domain.steps}}
     edges = [edge for node in over_all.values() for edge in node.inputs if edge.source in over_all]

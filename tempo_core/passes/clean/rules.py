@@ -25,7 +25,7 @@ from tempo_core.ir.graph import Edge, Graph, constant_number, is_identity
 from tempo_core.ir.labelled import Labelled, reduced, repeated
 from tempo_core.ir.ops import Op
 from tempo_core.passes.base import operand_domains, read_at
-from tempo_core.passes.clean import gathers, masks
+from tempo_core.passes.clean import gathers, masks, stacks
 from tempo_core.passes.clean.view import View
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Expr
@@ -353,6 +353,9 @@ RULES: tuple[Rule, ...] = (
     Rule("sum-of-dot-batch", ops.Reduce, "sum(dot(a, b; batch k), k) -> dot(a, b; contract k)", _sum_of_dot_batch, fn=("sum",), up_to=ROUNDING),
     Rule("sum-of-scatter-batch", ops.Reduce, "sum(scatter(x, i; batch k), k) -> scatter(x, i)", _sum_of_scatter_batch, fn=("sum",), up_to=ROUNDING),
     Rule("reduce-reduce", ops.Reduce, "sum(sum(x, a), b) -> sum(x, (a, b))", _of(ops.Reduce, _reduce_reduce), up_to=ROUNDING),
+    Rule("reduce-of-stack", ops.Reduce, "max(stack(x, y)) -> maximum(x, y)", stacks.reduced_stack, up_to=ROUNDING),
+    Rule("argmax-of-stack", ops.Argmax, "argmax(stack(x, y)) -> where(y <= x or isnan(x), 0, 1)", stacks.position_in_stack),
+    Rule("slice-of-stack", ops.Slice, "stack(x, y)[0:1] -> reshape(x)", stacks.slice_of_stack),
     Rule("dot-of-permuted-left", ops.Dot, "dot(permute(a), b) -> dot(a, b)", _dot_of_permuted(0), up_to=ROUNDING),
     Rule("dot-of-permuted-right", ops.Dot, "dot(a, permute(b)) -> dot(a, b)", _dot_of_permuted(1), up_to=ROUNDING),
     Rule("dot-of-zeros-left", ops.Dot, "dot(0, b) -> sum(0 * b)", _dot_of_zeros(0)),

@@ -322,6 +322,38 @@ def slice_of_dot_batch(make: Make) -> Edge:
     return part(make, make.add(dot, left, right), 0, batch)
 
 
+def stack(make: Make, dtype: str | None = None) -> tuple[Edge, int]:
+    """Values of one element along an axis, one after the other along it, or a selection between them and another value; and the axis."""
+    shape = make.sizes(make.draw(st.integers(0, 2)))
+    axis, count = make.draw(st.integers(0, len(shape))), make.draw(st.integers(1, 4))
+    unit, whole = ((*shape[:axis], Expr.of(size), *shape[axis:]) for size in (1, count))
+    value = make.moved(make.add(ops.Concat(axis), *(make.moved(make.input(unit, dtype)) for _ in range(count))))
+    if make.draw(st.booleans()):
+        axes = make.draw(st.sampled_from([tuple(k for k in range(len(whole)) if k != axis), tuple(range(len(whole)))]))
+        condition = make.add(ops.Broadcast(whole, axes), make.input(tuple(whole[k] for k in axes), "bool"))
+        value = make.add(ops.Where(), condition, value, make.input(whole, dtype))
+    return value, axis
+
+
+def reduce_of_stack(make: Make) -> Edge:
+    value, axis = stack(make)
+    rank = make.graph.edge_type(value).rank
+    axes = sorted({axis, *make.draw(st.sets(st.integers(0, rank - 1)))})
+    return make.add(ops.Reduce(make.draw(st.sampled_from(reductions(make))), tuple(axes)), value)
+
+
+def argmax_of_stack(make: Make) -> Edge:
+    value, axis = stack(make)
+    return make.add(ops.Argmax(axis), value)
+
+
+def slice_of_stack(make: Make) -> Edge:
+    value, axis = stack(make)
+    size = make.graph.edge_type(value).shape[axis]
+    first = make.draw(st.integers(0, size.constant - 1))
+    return make.add(ops.Slice(axis, Expr.of(first), Expr.of(first + 1)), value)
+
+
 def first_and_later(make: Make, shape: tuple[Expr, ...]) -> tuple[Edge, Edge]:
     """A value at the first point of t, and the same value at the later ones."""
     later = make.moved(make.input(shape, domain=(I, t)))
@@ -414,6 +446,9 @@ GENERATORS: dict[str, Generator] = {
     "sum-of-merges": Generator(sum_of_merges, FOLDED),
     "reduce-of-permuted": Generator(reduce_of_permuted),
     "sum-of-dot-batch": Generator(sum_of_dot_batch, NUMBERS),
+    "reduce-of-stack": Generator(reduce_of_stack),
+    "argmax-of-stack": Generator(argmax_of_stack),
+    "slice-of-stack": Generator(slice_of_stack),
     "reduce-reduce": Generator(reduce_reduce),
     "dot-of-permuted-left": Generator(dot_of_permuted(0), NUMBERS),
     "dot-of-permuted-right": Generator(dot_of_permuted(1), NUMBERS),
