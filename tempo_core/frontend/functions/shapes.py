@@ -185,15 +185,6 @@ def transpose(x: Tensor, *axes: int | Sequence[int]) -> Tensor:
 
 
 @checked
-def expand_dims(x: Tensor, axis: int) -> Tensor:
-    """`x` with a new dimension of size 1 at `axis`."""
-    if not -x.rank - 1 <= axis <= x.rank:
-        raise ShapeError(f"a new axis {axis} does not fit into {x!r}", hint=f"axes go from {-x.rank - 1} to {x.rank}")
-    at = axis % (x.rank + 1)
-    return reshape(x, (*x.type.shape[:at], Expr.of(1), *x.type.shape[at:]))
-
-
-@checked
 def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
     """`x` without the axes in `axis`, whose sizes are 1; by default without all axes of size 1."""
     axes = tuple(a for a in range(x.rank) if x.type.shape[a] == 1) if axis is None else axes_of(x, axis)
@@ -230,10 +221,7 @@ def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence
     return transpose(x, *order) if x.rank else x
 
 
-@checked
-def flatten(x: Tensor) -> Tensor:
-    """All elements, in row-major order, along one axis."""
-    return reshape(x, (ops.product(x.type.shape),))
+flatten, expand_dims = Tensor.flatten, Tensor.expand_dims
 
 
 @checked
@@ -262,7 +250,7 @@ def concatenate(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 @checked
 def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """The tensors along a new axis."""
-    return concatenate([expand_dims(t, axis) for t in aligned(*tensors)] if tensors else [], axis)
+    return concatenate([t.expand_dims(axis) for t in aligned(*tensors)] if tensors else [], axis)
 
 
 @checked
@@ -331,7 +319,7 @@ def split(x: Tensor, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Ten
 def repeat(x: Tensor, times: IntoExpr, axis: int | None = None) -> Tensor:
     """Each element `times` times in a row along `axis` (of all elements, flattened, by default)."""
     if axis is None:
-        return repeat(flatten(x), times, 0)
+        return repeat(x.flatten(), times, 0)
     at, count = one_axis(x, axis), Expr.of(times)
     shape = (*x.type.shape[: at + 1], count, *x.type.shape[at + 1 :])
     spread = apply(ops.Broadcast(shape, tuple(k for k in range(len(shape)) if k != at + 1)), x)
