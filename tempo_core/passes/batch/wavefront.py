@@ -18,6 +18,7 @@ from tempo_core.passes.batch.diagonals import Skew, distances, over_both_steps, 
 from tempo_core.passes.batch.leading import Vectorizer
 from tempo_core.passes.batch.lines import is_along_line
 from tempo_core.passes.batch.vectorize import legal_nodes
+from tempo_core.passes.decisions import note
 from tempo_core.prices import is_worth_a_wavefront
 from tempo_core.symbolic.condition import Comparison, conjunction
 from tempo_core.symbolic.domain import Point, Range, index_steps
@@ -87,6 +88,7 @@ def _by_diagonals(graph: Graph, row: Symbol, column: Symbol, sign: int) -> Graph
         return None
     if not nodes <= legal_nodes(skewed, row, beside=(skew.number,)):
         return None
+    note(skew.number.name, "it counts the diagonals of {} and {}, of which each is computed at once", row, column)
     return Vectorizer(skewed, row, nodes, beside=(skew.number,), innermost=bool(skew.lines)).run()
 
 
