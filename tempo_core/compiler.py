@@ -403,7 +403,7 @@ def _at_its_points(graph: Graph, tensor: Tensor) -> Edge:
     """A read of the tensor at the points of its own domain. If the tensor is a view of another, the read is of a copy."""
     if tensor.edge.is_own_point(tensor.node.domain) and tensor.user_condition is TRUE:
         return tensor.edge
-    copy = graph.add(Identity(), [tensor.edge], domain=tensor.domain, where=errors.user_location())
+    copy = graph.add(Identity(), [tensor.edge], domain=tensor.domain, where=tensor.read_at or errors.user_location())
     return Edge(copy.id, identity(copy.domain))
 
 

@@ -108,6 +108,7 @@ class Tensor(BaseTensor, ArrayUses):
 
     __array_priority__ = 1000  # with an array on the left, NumPy leaves the operator to the tensor
 
+    read_at: str | None = None  # the user's line, of a read of another tensor
     earlier: Tensor | None = None  # the value at points before the start of a step, which reads of this tensor may reach
 
     @property
@@ -118,7 +119,9 @@ class Tensor(BaseTensor, ArrayUses):
     def __getitem__(self, key: Key) -> Tensor:
         """The tensor at other points: `x[t - 1]`, `x[0]`, `x[i, t:T]`, `x[t % 5 == 0]`."""
         indices, condition = self._indices(key)
-        return self._read(indices, condition) if self.earlier is None else FUNCTIONS["with_earlier"](self, indices, condition)
+        read = self._read(indices, condition) if self.earlier is None else FUNCTIONS["with_earlier"](self, indices, condition)
+        read.read_at = errors.user_location()
+        return read
 
     def _read(self, indices: Sequence[Index], condition: Bool = TRUE) -> Tensor:
         """The tensor at other points, all of which it has."""
@@ -251,9 +254,10 @@ class Tensor(BaseTensor, ArrayUses):
     def var(self, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
         """The variance over `axis`: the mean squared distance from the mean; with `ddof=1`, the variance of a sample."""
 
-    @method
-    def std(self, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
+    @checked
+    def std(x: Tensor, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
         """The standard deviation over `axis`. Its gradient is 0 where it is 0."""
+        return FUNCTIONS["root"](x.var(axis, keepdims, ddof))
 
     @method
     def norm(self, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Tensor:
@@ -346,17 +350,28 @@ class Tensor(BaseTensor, ArrayUses):
         at = axis % (x.rank + 1)
         return x.reshape((*x.type.shape[:at], 1, *x.type.shape[at:]))
 
-    @method
-    def squeeze(self, axis: Axes = None) -> Tensor:
+    @checked
+    def squeeze(x: Tensor, axis: Axes = None) -> Tensor:
         """`x` without the axes in `axis`, whose sizes are 1; by default without all axes of size 1."""
+        axes = [a for a in range(x.rank) if x.type.shape[a] == 1] if axis is None else FUNCTIONS["axes_of"](x, axis)
+        for a in axes:
+            if x.type.shape[a] != 1:
+                raise errors.ShapeError(
+                    f"cannot squeeze axis {a} of {x!r}: its size is {x.type.shape[a]}",
+                    hint="only an axis of size 1 can be removed. To read one position of another axis: x.index(axis, i)",
+                )
+        return x.reshape(tuple(s for a, s in enumerate(x.type.shape) if a not in axes))
 
     @method
     def broadcast_to(self, shape: Shape) -> Tensor:
         """`x` repeated to `shape` by NumPy's rule."""
 
-    @method
-    def flip(self, axis: int | Sequence[int] = 0) -> Tensor:
+    @checked
+    def flip(x: Tensor, axis: int | Sequence[int] = 0) -> Tensor:
         """The elements of an axis, or of several, in reverse order."""
+        for each in FUNCTIONS["axes_of"](x, axis):
+            x = apply(ops.Flip(each), x)
+        return x
 
     @method
     def split(self, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Tensor]:
@@ -426,9 +441,12 @@ class Tensor(BaseTensor, ArrayUses):
     def top_k(self, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
         """The `k` greatest elements along `axis`, greatest first, and their positions (int32). Equal elements keep their order."""
 
-    @method
-    def median(self, axis: int = -1) -> Tensor:
+    @checked
+    def median(x: Tensor, axis: int = -1) -> Tensor:
         """The middle element along `axis` in sorted order, or the mean of the two middle elements. NaN counts as the greatest."""
+        size = x.type.shape[FUNCTIONS["one_axis"](x, axis)]
+        ordered = (x if is_float(x.dtype) else x.astype("float32")).sort(axis)
+        return (ordered.index(axis, (size - 1) // 2) + ordered.index(axis, size // 2)) * 0.5
 
     @method
     def diagonal(self, offset: int = 0) -> Tensor:
@@ -470,9 +488,11 @@ class Tensor(BaseTensor, ArrayUses):
     def round(x: Value) -> Tensor:
         """The nearest whole number, as a float; halfway between two, the even one."""
 
-    @method
-    def clip(self, low: Value | None = None, high: Value | None = None) -> Tensor:
+    @checked
+    def clip(x: Tensor, low: Value | None = None, high: Value | None = None) -> Tensor:
         """`x` limited to the range from `low` to `high`; either end may be left out."""
+        x = x if low is None else FUNCTIONS["maximum_of"](x, low)
+        return x if high is None else FUNCTIONS["minimum_of"](x, high)
 
     @computed_by(ops.Unary("exp"))
     def exp(x: Value) -> Tensor:
@@ -647,7 +667,7 @@ class Tensor(BaseTensor, ArrayUses):
         function = _FUNCTION_OF_UFUNC.get(ufunc.__name__)
         if how == "__call__" and function is not None and not keywords and len(inputs) == 2:
             return FUNCTIONS[function](*inputs)
-        raise self._refusal(ufunc.__name__)
+        raise self._refusal(f"np.{ufunc.__name__}")
 
 
 class Spatial:

@@ -102,13 +102,6 @@ def nan_to_num(x: Value, nan: float = 0.0, posinf: float | None = None, neginf: 
 
 
 @checked
-def clip(x: Tensor, low: Value | None = None, high: Value | None = None) -> Tensor:
-    """`x` limited to the range from `low` to `high`; either end may be left out."""
-    x = x if low is None else fn.maximum_of(x, low)
-    return x if high is None else fn.minimum_of(x, high)
-
-
-@checked
 def stop_gradient(x: Value) -> Tensor:
     """`x` as a constant to differentiation; `x.detach()`."""
     return as_tensor(x).detach()
@@ -121,7 +114,7 @@ def square(x: Value) -> Tensor:
     return fn.mul(x, x)
 
 
-reciprocal = Tensor.reciprocal
+reciprocal, clip = Tensor.reciprocal, Tensor.clip
 
 
 @checked

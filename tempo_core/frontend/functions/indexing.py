@@ -125,7 +125,7 @@ def combined_at(fn: str, updates: Tensor, indices: Value, size: IntoExpr, axis: 
 
 
 index, take, scatter, index_add = Tensor.index, Tensor.take, Tensor.scatter, Tensor.index_add
-sort, trace = Tensor.sort, Tensor.trace
+sort, trace, median = Tensor.sort, Tensor.trace, Tensor.median
 
 # of `scatter`, and what they do to a number and an update
 MODES = {"set": "", "add": "add", "mul": "mul", "min": "minimum", "max": "maximum"}
@@ -188,14 +188,6 @@ def top_k(x: Tensor, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
     else:
         positions = apply(ops.Slice(at, Expr.of(0), Expr.of(k)), argsort(x, at, descending=True))
     return take_along_axis(x, positions, at), positions
-
-
-@checked
-def median(x: Tensor, axis: int = -1) -> Tensor:
-    """The middle element along `axis` in sorted order, or the mean of the two middle elements. NaN counts as the greatest."""
-    at = one_axis(x, axis)
-    ordered, size = sort(x if is_float(x.dtype) else cast(x, "float32"), at), x.type.shape[at]
-    return (index(ordered, at, (size - 1) // 2) + index(ordered, at, size // 2)) * 0.5
 
 
 # -- by position ------------------------------------------------------------------------------------------------------

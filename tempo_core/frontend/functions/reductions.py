@@ -71,7 +71,7 @@ def _factor(x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
 
 total, product, greatest, least, any_of, all_of = Tensor.sum, Tensor.prod, Tensor.max, Tensor.min, Tensor.any, Tensor.all
 count_nonzero, softmax, log_softmax = Tensor.count_nonzero, Tensor.softmax, Tensor.log_softmax
-argmax, argmin, argsort = Tensor.argmax, Tensor.argmin, Tensor.argsort
+std, argmax, argmin, argsort = Tensor.std, Tensor.argmax, Tensor.argmin, Tensor.argsort
 cumsum, cummax, cummin, discounted_sum = Tensor.cumsum, Tensor.cummax, Tensor.cummin, Tensor.discounted_sum
 
 
@@ -101,22 +101,16 @@ def var(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = Fal
 
 
 @checked
-def std(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
-    """The standard deviation over `axis`. Its gradient is 0 where it is 0."""
-    return _root(var(x, axis, keepdims, ddof))
-
-
-@checked
 def norm(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """The norm of vectors along `axis` (of all elements by default): `ord` 1, 2 or infinite. Its gradient is 0 at 0."""
     if ord == 2:
-        return _root(total(square(x if is_float(x.dtype) else cast(x, "float32")), axis, keepdims))
+        return root(total(square(x if is_float(x.dtype) else cast(x, "float32")), axis, keepdims))
     if ord not in (1, math.inf):
         raise ArgumentError(f"a norm cannot have the order {ord}", hint="ord=1, ord=2 or ord=math.inf")
     return (total if ord == 1 else greatest)(absolute(x), axis, keepdims)
 
 
-def _root(x: Tensor) -> Tensor:
+def root(x: Tensor) -> Tensor:
     """The square root, with a gradient of 0 at 0."""
     zero = equal(x, 0)
     return where(zero, 0, sqrt(where(zero, 1, x)))

@@ -12,7 +12,7 @@ from tempo_core.errors import ArgumentError, ShapeError
 from tempo_core.frontend.aliases import ArrayLike, Shape, Widths
 from tempo_core.frontend.arguments import checked, is_int, shown
 from tempo_core.frontend.base import BaseTensor
-from tempo_core.frontend.functions.core import as_tensor, axes_of, cast, constant, one_axis, promote, shape_of
+from tempo_core.frontend.functions.core import as_tensor, cast, constant, one_axis, promote, shape_of
 from tempo_core.frontend.tensor import Tensor, Value, apply
 from tempo_core.ir import ops
 from tempo_core.symbolic.expr import Expr, IntoExpr
@@ -185,19 +185,6 @@ def transpose(x: Tensor, *axes: int | Sequence[int]) -> Tensor:
 
 
 @checked
-def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
-    """`x` without the axes in `axis`, whose sizes are 1; by default without all axes of size 1."""
-    axes = tuple(a for a in range(x.rank) if x.type.shape[a] == 1) if axis is None else axes_of(x, axis)
-    for a in axes:
-        if x.type.shape[a] != 1:
-            raise ShapeError(
-                f"cannot squeeze axis {a} of {x!r}: its size is {x.type.shape[a]}",
-                hint="only an axis of size 1 can be removed. To read one position of another axis: x.index(axis, i)",
-            )
-    return reshape(x, tuple(s for a, s in enumerate(x.type.shape) if a not in axes))
-
-
-@checked
 def swapaxes(x: Tensor, first: int, second: int) -> Tensor:
     """`x` with two axes exchanged."""
     a, b = one_axis(x, first), one_axis(x, second)
@@ -221,15 +208,7 @@ def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence
     return transpose(x, *order) if x.rank else x
 
 
-flatten, expand_dims = Tensor.flatten, Tensor.expand_dims
-
-
-@checked
-def flip(x: Tensor, axis: int | Sequence[int] = 0) -> Tensor:
-    """The elements of an axis, or of several, in reverse order."""
-    for each in axes_of(x, axis):
-        x = apply(ops.Flip(each), x)
-    return x
+flatten, expand_dims, squeeze, flip = Tensor.flatten, Tensor.expand_dims, Tensor.squeeze, Tensor.flip
 
 
 @checked

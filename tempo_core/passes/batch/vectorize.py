@@ -226,15 +226,10 @@ class _Connected:
         return {n for n in self.legal if self.groups.of(n) in groups}
 
     def price(self, node_id: int) -> str:
-        """Why a node that something reads all points of is not worth vectorizing; "" if nothing does."""
-        group = self.groups.of(node_id)
-        operands, whole = (_size(self.graph, keys.get(group, set())) for keys in (self.operands, self.whole))
-        if not whole:
-            return ""
-        kept = f"about {operands} elements of its operands would be kept for each point"
-        return kept + (
-            f", where about {whole} are read of it" if whole < operands else ", and a run finds out how many points there are"
-        )
+        """Why a node is not worth vectorizing of which something reads all points; "" if nothing does."""
+        read, kept = (_size(self.graph, keys.get(self.groups.of(node_id), set())) for keys in (self.whole, self.operands))
+        why = f", of which about {read} are read" if read < kept else ", and a run finds out how many points there are"
+        return f"about {kept} elements of its operands would be kept for each point{why}" if read else ""
 
     def _faster_at_once(self) -> set[int]:
         """The groups that contract, scan or sort. A product of a matrix and a vector that both vary with the step counts only if its

@@ -61,8 +61,6 @@ class _Cut:
         self.whole: dict[tuple[int, int], int] = {}  # nodes with the values at all points of the step
 
     def run(self) -> Graph:
-        for step in (self.number, self.within):
-            note(step.name, "`Config(checkpoint=...)` asks for segments of {} points of {}", self.size, self.step)
         for node_id in self.back:
             self._over_segments(node_id)
         while self.waiting:

@@ -11,7 +11,6 @@ from tempo_core.ir.axes import Source, reduced, source_of, tiled
 from tempo_core.ir.builder import NEUTRAL, Builder, accumulated, constant_op, literal, positions, zeros_outside
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Pass, remove_dead
-from tempo_core.passes.decisions import note
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, is_own_point, step_order
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, maximum, minimum
@@ -43,9 +42,7 @@ class Tile(Pass):
             size = dict(self.sizes).get(step.name)
             if size is not None:
                 for dimension in dimensions(graph, step, size):
-                    tiling = Tiling(graph, step, dimension, size)
-                    note(tiling.step.name, "`Config(tile=...)` asks for tiles of {} points of {}", size, step)
-                    graph = tiling.run()
+                    graph = Tiling(graph, step, dimension, size).run()
         return graph
 
 

@@ -22,6 +22,7 @@ from tempo_core.symbolic.expr import Symbol
 
 LARGE = 10  # a store of more than this part of the peak is large
 LISTED = 4  # reasons of a step, and readers of a store
+_OPTION = "no read forbids all points at once: an option does, `disable`, `tile` or `checkpoint`"
 
 
 def loops(scheduled: Scheduled, reasons: Mapping[str, Sequence[str]]) -> str:
@@ -33,7 +34,7 @@ def loops(scheduled: Scheduled, reasons: Mapping[str, Sequence[str]]) -> str:
     lines = []
     for step, its_loops in labels.items():
         lines.append(f"  {step}: {', '.join(its_loops)}")
-        lines += [f"    {reason}" for reason in _few(reasons.get(step, ()))]
+        lines += [f"    {reason}" for reason in _few(reasons.get(step, ())) or [_OPTION]]
     return "\n".join(["steps that stay loops", *lines]) if lines else ""
 
 
