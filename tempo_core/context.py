@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
+from typing import Any, NamedTuple, overload
 
 from tempo_core.compiler import Outputs, Recent, compile_context
 from tempo_core.config import Config
-from tempo_core.errors import ArgumentError, ContextError, DTypeError, user_location
+from tempo_core.errors import ArgumentError, DTypeError, user_location
 from tempo_core.frontend.aliases import Array, Inputs
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base_context import BaseContext
@@ -30,20 +30,6 @@ class Copies(NamedTuple):
     tensors: dict[str, Tensor]
 
 
-class Pair(tuple[UserExpr, UserExpr]):
-    """A step and its bound. Arithmetic with both at once is an error."""
-
-    if not TYPE_CHECKING:
-
-        def _together(self, *_: object) -> NoReturn:
-            raise ContextError(
-                f"{self} is a pair of a step and its bound", f"take it apart: with ctx as (({self[0]}, {self[1]}),): ..."
-            )
-
-        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __mod__ = _together
-        __lt__ = __le__ = __gt__ = __ge__ = _together
-
-
 class Context(BaseContext):
     """A program's steps. `Context("i", "t")` has the steps i, t with the bounds I, T; `Context(num_dims=2)` names them d0, d1.
 
@@ -59,7 +45,7 @@ class Context(BaseContext):
 
     def __enter__(self) -> tuple[tuple[UserExpr, UserExpr], ...]:
         super().__enter__()
-        return tuple(Pair((UserExpr(step.expr), UserExpr(step.bound_expr))) for step in self.steps)
+        return tuple((UserExpr(step.expr), UserExpr(step.bound_expr)) for step in self.steps)
 
     @checked
     def ends(self, step: Expr, when: Tensor, each: Expr | tuple[Expr, ...] = ()) -> None:

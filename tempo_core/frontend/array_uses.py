@@ -99,7 +99,8 @@ def refused(error: object, place: TracebackType | None) -> ArrayError | None:
 
 def _refused(function: str, tensor: str) -> tuple[str, str]:
     """The message, and the hint, of the error for a function of another library, such as `np.fft.rfft`; "" if it is not known which."""
-    api, path = sys.modules["tempo_core.api"], function.partition(".")[2] or function
+    api: Any = sys.modules["tempo_core.api"]
+    path = function.partition(".")[2] or function
     name, text = path.rpartition(".")[2], f"{function or 'a function of another library'} takes arrays, not {tensor}"
     for own in (path, _TEMPO_NAMES.get(name, name)):
         if name and callable(functools.reduce(lambda module, part: getattr(module, part, None), own.split("."), api)):

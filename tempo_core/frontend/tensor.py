@@ -7,6 +7,7 @@ with tensors, and so stand above this file.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import EllipsisType
@@ -246,22 +247,39 @@ class Tensor(BaseTensor, ArrayUses):
         """The number of elements that are not 0, as int32."""
         return (x != 0).sum(axis, keepdims)
 
-    @method
-    def mean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    @checked
+    def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The mean over `axis`. A size that varies with a step is the divisor at each point."""
+        if x.dtype == "float16":  # the sum may be beyond its range
+            return x.astype("float32").mean(axis, keepdims).astype("float16")
+        x = x if is_float(x.dtype) else x.astype("float32")
+        return FUNCTIONS["div"](x.sum(axis, keepdims), FUNCTIONS["count"](x, axis, 0))
 
-    @method
-    def var(self, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
+    @checked
+    def var(x: Tensor, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
         """The variance over `axis`: the mean squared distance from the mean; with `ddof=1`, the variance of a sample."""
+        if x.dtype == "float16":
+            return x.astype("float32").var(axis, keepdims, ddof).astype("float16")
+        centred = (x - x.mean(axis, keepdims=True)).square()
+        return (
+            FUNCTIONS["div"](centred.sum(axis, keepdims), FUNCTIONS["count"](x, axis, ddof))
+            if ddof
+            else centred.mean(axis, keepdims)
+        )
 
     @checked
     def std(x: Tensor, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
         """The standard deviation over `axis`. Its gradient is 0 where it is 0."""
         return FUNCTIONS["root"](x.var(axis, keepdims, ddof))
 
-    @method
-    def norm(self, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Tensor:
+    @checked
+    def norm(x: Tensor, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Tensor:
         """The norm of vectors along `axis` (of all elements by default): `ord` 1, 2 or infinite. Its gradient is 0 at 0."""
+        if ord == 2:
+            return FUNCTIONS["root"]((x if is_float(x.dtype) else x.astype("float32")).square().sum(axis, keepdims))
+        if ord not in (1, math.inf):
+            raise errors.ArgumentError(f"a norm cannot have the order {ord}", hint="ord=1, ord=2 or ord=math.inf")
+        return x.abs().sum(axis, keepdims) if ord == 1 else x.abs().max(axis, keepdims)
 
     @checked
     def argmax(x: Tensor, axis: int = -1) -> Tensor:
@@ -330,13 +348,26 @@ class Tensor(BaseTensor, ArrayUses):
         """All elements, in row-major order, along one axis."""
         return x.reshape(ops.product(x.type.shape))
 
-    @method
-    def transpose(self, *axes: int | Sequence[int]) -> Tensor:
+    @checked
+    def transpose(x: Tensor, *axes: int | Sequence[int]) -> Tensor:
         """`x` with its axes in the order of `axes`; reversed by default."""
+        first = axes[0] if len(axes) == 1 else None
+        names: Any = tuple(first) if isinstance(first, (tuple, list)) else axes
+        order = tuple(FUNCTIONS["one_axis"](x, a) for a in names) if names else tuple(reversed(range(x.rank)))
+        if sorted(order) != list(range(x.rank)):
+            raise errors.ShapeError(
+                f"cannot transpose {x!r} by {names}",
+                hint=f"name each of its {x.rank} axes once: x.transpose({', '.join(map(str, reversed(range(x.rank))))})",
+            )
+        return x if order == tuple(range(x.rank)) else apply(ops.Permute(order), x)
 
-    @method
-    def swapaxes(self, first: int, second: int) -> Tensor:
+    @checked
+    def swapaxes(x: Tensor, first: int, second: int) -> Tensor:
         """`x` with two axes exchanged."""
+        a, b = FUNCTIONS["one_axis"](x, first), FUNCTIONS["one_axis"](x, second)
+        order = list(range(x.rank))
+        order[a], order[b] = b, a
+        return x.transpose(order)
 
     @method
     def moveaxis(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
@@ -424,9 +455,12 @@ class Tensor(BaseTensor, ArrayUses):
         """
         return FUNCTIONS["scattered"](x, indices, updates, axis, mode)
 
-    @method
-    def one_hot(self, size: IntoExpr, dtype: str = "float32", axis: int = -1) -> Tensor:
+    @checked
+    def one_hot(x: Tensor, size: IntoExpr, dtype: str = "float32", axis: int = -1) -> Tensor:
         """Ones at the positions `x` along a new axis of `size` elements, the last by default. A position outside gives only zeros."""
+        if is_float(x.dtype) or x.dtype == "bool":
+            raise errors.DTypeError(f"one_hot of {x!r}: positions are integers", hint='convert it: x.astype("int32")')
+        return (x.expand_dims(x.rank) == FUNCTIONS["arange"](size)).astype(dtype).moveaxis(-1, axis)
 
     @method
     def roll(self, shift: IntoExpr, axis: int = 0) -> Tensor:
@@ -457,13 +491,17 @@ class Tensor(BaseTensor, ArrayUses):
         """The sum of a diagonal of the last two axes."""
         return x.diagonal(offset).sum(-1)
 
-    @method
-    def tril(self, offset: int = 0) -> Tensor:
+    @checked
+    def tril(x: Tensor, offset: int = 0) -> Tensor:
         """The lower triangle of the last two axes, where column - row is at most `offset`; zeros above it."""
+        columns, rows = FUNCTIONS["places"](x, offset)
+        return FUNCTIONS["where"](columns <= rows, x, 0)
 
-    @method
-    def triu(self, offset: int = 0) -> Tensor:
+    @checked
+    def triu(x: Tensor, offset: int = 0) -> Tensor:
         """The upper triangle of the last two axes, where column - row is at least `offset`; zeros below it."""
+        columns, rows = FUNCTIONS["places"](x, offset)
+        return FUNCTIONS["where"](columns >= rows, x, 0)
 
     # -- elementwise functions -------------------------------------------------------------------------------------------
 
@@ -518,9 +556,11 @@ class Tensor(BaseTensor, ArrayUses):
     def rsqrt(x: Value) -> Tensor:
         """`1 / sqrt(x)`, elementwise."""
 
-    @method
-    def square(self) -> Tensor:
+    @checked
+    def square(x: Value) -> Tensor:
         """`x * x`."""
+        tensor: Tensor = FUNCTIONS["as_tensor"](x)
+        return tensor * tensor
 
     @checked
     def reciprocal(x: Value) -> Tensor:
@@ -567,29 +607,34 @@ class Tensor(BaseTensor, ArrayUses):
     def isfinite(x: Value) -> Tensor:
         """Whether each element is neither infinite nor NaN, as a bool."""
 
-    @method
-    def isinf(self) -> Tensor:
+    @checked
+    def isinf(x: Value) -> Tensor:
         """Whether each element is infinite, as a bool."""
+        tensor: Tensor = FUNCTIONS["as_tensor"](x)
+        return ~(tensor.isfinite() | tensor.isnan())
 
     @computed_by(ops.Unary("isnan"))
     def isnan(x: Value) -> Tensor:
         """Whether each element is NaN, as a bool."""
 
-    @method
-    def relu(self) -> Tensor:
+    @checked
+    def relu(x: Value) -> Tensor:
         """`max(x, 0)`. Its gradient at 0 is 0."""
+        return FUNCTIONS["where"](FUNCTIONS["less_equal"](x, 0), 0, x)
 
-    @method
-    def silu(self) -> Tensor:
+    @checked
+    def silu(x: Value) -> Tensor:
         """`x * sigmoid(x)` (Elfwing et al., 2018)."""
+        return FUNCTIONS["gated"](x, FUNCTIONS["sigmoid"], 1000)
 
     @method
     def softplus(self) -> Tensor:
         """`log(1 + exp(x))`, without overflow."""
 
-    @method
-    def gelu(self, approximate: bool = False) -> Tensor:
+    @checked
+    def gelu(x: Value, approximate: bool = False) -> Tensor:
         """GELU (Hendrycks and Gimpel, 2016): `x * Φ(x)`, exactly, or by the tanh formula of the paper."""
+        return FUNCTIONS["gated"](x, FUNCTIONS["tanh_gate"] if approximate else FUNCTIONS["normal_gate"], 50)
 
     # -- operators -------------------------------------------------------------------------------------------------------
 

@@ -82,13 +82,6 @@ def where(condition: Value, x: Value, y: Value) -> Tensor:
 
 
 @checked
-def isinf(x: Value) -> Tensor:
-    """Whether each element is infinite, as a bool."""
-    x = as_tensor(x)
-    return logical_not(logical_or(fn.isfinite(x), fn.isnan(x)))
-
-
-@checked
 def nan_to_num(x: Value, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """Numbers in place of NaN and of infinities: by default 0 and the largest and lowest finite ones."""
     x = as_tensor(x)
@@ -107,14 +100,8 @@ def stop_gradient(x: Value) -> Tensor:
     return as_tensor(x).detach()
 
 
-@checked
-def square(x: Value) -> Tensor:
-    """`x * x`."""
-    x = as_tensor(x)
-    return fn.mul(x, x)
-
-
-reciprocal, clip = Tensor.reciprocal, Tensor.clip
+square, reciprocal, clip, isinf = Tensor.square, Tensor.reciprocal, Tensor.clip, Tensor.isinf
+relu, silu, gelu = Tensor.relu, Tensor.silu, Tensor.gelu
 
 
 @checked
@@ -163,12 +150,6 @@ def isclose(x: Value, y: Value, rtol: float = 1e-5, atol: float = 1e-8) -> Tenso
 
 
 @checked
-def relu(x: Value) -> Tensor:
-    """`max(x, 0)`. Its gradient at 0 is 0."""
-    return where(fn.less_equal(x, 0), 0, x)
-
-
-@checked
 def leaky_relu(x: Value, slope: float = 0.01) -> Tensor:
     """`x` above 0, `slope * x` below."""
     return where(fn.less_equal(x, 0), fn.mul(x, slope), x)
@@ -181,21 +162,16 @@ def elu(x: Value, alpha: float = 1.0) -> Tensor:
     return where(below, fn.mul(fn.expm1(where(below, x, 0)), alpha), x)
 
 
-def _gated(x: Tensor, gate: Callable[[Tensor], Tensor], far: float) -> Tensor:
+def gated(x: Value, gate: Callable[[Tensor], Tensor], far: float) -> Tensor:
     """`x * gate(x)`. The gate goes from 0 to 1 so fast that beyond `far` the product is 0 or `x`, in float64 too.
 
     There the result is `relu(x)`, because 0 times infinity would be NaN.
     """
+    x = as_tensor(x)
+    x = x if is_float(x.dtype) else cast(x, "float32")
     beyond = fn.greater(fn.absolute(x), far)
     near = where(beyond, 0, x)
-    return where(beyond, relu(x), near * gate(near))
-
-
-@checked
-def silu(x: Value) -> Tensor:
-    """`x * sigmoid(x)` (Elfwing et al., 2018)."""
-    x = as_tensor(x)
-    return _gated(x if is_float(x.dtype) else cast(x, "float32"), fn.sigmoid, 1000)
+    return where(beyond, x.relu(), near * gate(near))
 
 
 @checked
@@ -214,17 +190,9 @@ def log_sigmoid(x: Value) -> Tensor:
     return fn.neg(softplus(fn.neg(x)))
 
 
-@checked
-def gelu(x: Value, approximate: bool = False) -> Tensor:
-    """GELU (Hendrycks and Gimpel, 2016): `x * Φ(x)`, exactly, or by the tanh formula of the paper."""
-    x = as_tensor(x)
-    gate = _tanh_gate if approximate else _normal_gate
-    return _gated(x if is_float(x.dtype) else cast(x, "float32"), gate, 50)
-
-
-def _normal_gate(x: Tensor) -> Tensor:
+def normal_gate(x: Tensor) -> Tensor:
     return 0.5 * (1 + fn.erf(x * (1 / math.sqrt(2))))
 
 
-def _tanh_gate(x: Tensor) -> Tensor:
+def tanh_gate(x: Tensor) -> Tensor:
     return 0.5 * (1 + fn.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))

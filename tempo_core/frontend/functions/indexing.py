@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tempo_core.errors import ArgumentError, DTypeError, IndexingError, ShapeError
+from tempo_core.errors import ArgumentError, IndexingError, ShapeError
 from tempo_core.frontend.arguments import checked, is_int, shown
 from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.functions import shapes
-from tempo_core.frontend.functions.arithmetic import equal, greater_equal, less_equal, maximum_of, minimum_of, mod
+from tempo_core.frontend.functions.arithmetic import equal, maximum_of, minimum_of, mod
 from tempo_core.frontend.functions.core import as_tensor, cast, constant, distinct_axes, evaluate, one_axis
 from tempo_core.frontend.functions.elementwise import reversed_order, where
 from tempo_core.frontend.functions.reductions import argsort, total
@@ -125,7 +125,7 @@ def combined_at(fn: str, updates: Tensor, indices: Value, size: IntoExpr, axis: 
 
 
 index, take, scatter, index_add = Tensor.index, Tensor.take, Tensor.scatter, Tensor.index_add
-sort, trace, median = Tensor.sort, Tensor.trace, Tensor.median
+one_hot, sort, trace, median, tril, triu = Tensor.one_hot, Tensor.sort, Tensor.trace, Tensor.median, Tensor.tril, Tensor.triu
 
 # of `scatter`, and what they do to a number and an update
 MODES = {"set": "", "add": "add", "mul": "mul", "min": "minimum", "max": "maximum"}
@@ -162,15 +162,6 @@ def _replaced(x: Tensor, at: int, positions: Tensor, values: Tensor) -> Tensor:
     sums = scatter_add(values, positions, x.type.shape[at], at)
     is_written = scatter_add(shapes.full(positions.type.shape, 1, "int32"), positions, x.type.shape[at]) > 0
     return where(apply(ops.Broadcast(x.type.shape, (at,)), is_written), sums, x)
-
-
-@checked
-def one_hot(x: Tensor, size: IntoExpr, dtype: str = "float32", axis: int = -1) -> Tensor:
-    """Ones at the positions `x` along a new axis of `size` elements, the last by default. A position outside gives only zeros."""
-    if is_float(x.dtype) or x.dtype == "bool":
-        raise DTypeError(f"one_hot of {x!r}: positions are integers", hint='convert it: x.astype("int32")')
-    hot = cast(equal(shapes.expand_dims(x, x.rank), shapes.arange(size)), dtype)
-    return shapes.moveaxis(hot, -1, axis)
 
 
 # -- by order ---------------------------------------------------------------------------------------------------------
@@ -211,18 +202,6 @@ def eye(rows: IntoExpr, columns: IntoExpr | None = None, offset: int = 0, dtype:
     return cast(equal(*_places(Expr.of(rows), Expr.of(rows if columns is None else columns), offset)), dtype)
 
 
-@checked
-def tril(x: Tensor, offset: int = 0) -> Tensor:
-    """The lower triangle of the last two axes, where column - row is at most `offset`; zeros above it."""
-    return where(less_equal(*_places(*_matrix(x), offset)), x, 0)
-
-
-@checked
-def triu(x: Tensor, offset: int = 0) -> Tensor:
-    """The upper triangle of the last two axes, where column - row is at least `offset`; zeros below it."""
-    return where(greater_equal(*_places(*_matrix(x), offset)), x, 0)
-
-
 def _matrix(x: Tensor) -> tuple[Expr, Expr]:
     if x.rank < 2:
         raise ShapeError(
@@ -230,6 +209,11 @@ def _matrix(x: Tensor) -> tuple[Expr, Expr]:
             hint="give a matrix, or a stack of them: tp.tril(tp.ones((3, 3)))",
         )
     return x.type.shape[-2], x.type.shape[-1]
+
+
+def places(x: Tensor, offset: int) -> tuple[Tensor, Tensor]:
+    """`_places` of the last two axes."""
+    return _places(*_matrix(x), offset)
 
 
 def _places(rows: Expr, columns: Expr, offset: int) -> tuple[Tensor, Tensor]:

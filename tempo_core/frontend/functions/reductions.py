@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tempo_core.errors import ArgumentError
 from tempo_core.frontend.aliases import Axes
 from tempo_core.frontend.arguments import checked
-from tempo_core.frontend.functions.arithmetic import absolute, div, equal, exp, log, not_equal, sqrt
+from tempo_core.frontend.functions.arithmetic import absolute, equal, exp, log, not_equal, sqrt
 from tempo_core.frontend.functions.core import axes_of, cast, evaluate, one_axis
-from tempo_core.frontend.functions.elementwise import square, where
+from tempo_core.frontend.functions.elementwise import where
 from tempo_core.frontend.functions.shapes import aligned, arange, reshape, squeeze
 from tempo_core.frontend.tensor import Tensor, Value, apply, view
 from tempo_core.ir import ops
-from tempo_core.ir.types import is_float
 from tempo_core.symbolic.expr import Expr
 
 _CONTRACTED = ("float32", "float64")  # sums in fewer bits are rounded in other places than products of matrices
@@ -71,43 +69,15 @@ def _factor(x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
 
 total, product, greatest, least, any_of, all_of = Tensor.sum, Tensor.prod, Tensor.max, Tensor.min, Tensor.any, Tensor.all
 count_nonzero, softmax, log_softmax = Tensor.count_nonzero, Tensor.softmax, Tensor.log_softmax
-std, argmax, argmin, argsort = Tensor.std, Tensor.argmax, Tensor.argmin, Tensor.argsort
+mean, var, std, norm = Tensor.mean, Tensor.var, Tensor.std, Tensor.norm
+argmax, argmin, argsort = Tensor.argmax, Tensor.argmin, Tensor.argsort
 cumsum, cummax, cummin, discounted_sum = Tensor.cumsum, Tensor.cummax, Tensor.cummin, Tensor.discounted_sum
 
 
-@checked
-def mean(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """The mean over `axis`. A size that varies with a step is the divisor at each point."""
-    if x.dtype == "float16":  # the sum may be beyond its range
-        return cast(mean(cast(x, "float32"), axis, keepdims), "float16")
-    if not is_float(x.dtype):
-        x = cast(x, "float32")
-    return div(total(x, axis, keepdims), _count(x, axis, 0))
-
-
-def _count(x: Tensor, axis: int | Sequence[int] | None, less_by: int) -> Value:
+def count(x: Tensor, axis: int | Sequence[int] | None, less_by: int) -> Value:
     """The number of elements along `axis` minus `less_by`: a number, or a tensor of x's dtype if the sizes vary."""
     count = ops.product(tuple(x.type.shape[a] for a in axes_of(x, axis))) - less_by
     return cast(evaluate(count), x.dtype) if not count.is_constant else float(count.constant)
-
-
-@checked
-def var(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
-    """The variance over `axis`: the mean squared distance from the mean; with `ddof=1`, the variance of a sample."""
-    if x.dtype == "float16":
-        return cast(var(cast(x, "float32"), axis, keepdims, ddof), "float16")
-    centred = square(x - mean(x, axis, keepdims=True))
-    return div(total(centred, axis, keepdims), _count(x, axis, ddof)) if ddof else mean(centred, axis, keepdims)
-
-
-@checked
-def norm(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: float = 2) -> Tensor:
-    """The norm of vectors along `axis` (of all elements by default): `ord` 1, 2 or infinite. Its gradient is 0 at 0."""
-    if ord == 2:
-        return root(total(square(x if is_float(x.dtype) else cast(x, "float32")), axis, keepdims))
-    if ord not in (1, math.inf):
-        raise ArgumentError(f"a norm cannot have the order {ord}", hint="ord=1, ord=2 or ord=math.inf")
-    return (total if ord == 1 else greatest)(absolute(x), axis, keepdims)
 
 
 def root(x: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -171,29 +170,6 @@ def _symbolic_quotient(whole: Expr, rest: Expr, x: Tensor) -> Expr:
 
 
 @checked
-def transpose(x: Tensor, *axes: int | Sequence[int]) -> Tensor:
-    """`x` with its axes in the order of `axes`; reversed by default."""
-    first = axes[0] if len(axes) == 1 else None
-    names: Any = tuple(first) if isinstance(first, (tuple, list)) else axes
-    order = tuple(one_axis(x, a) for a in names) if names else tuple(reversed(range(x.rank)))
-    if sorted(order) != list(range(x.rank)):
-        raise ShapeError(
-            f"cannot transpose {x!r} by {names}",
-            hint=f"name each of its {x.rank} axes once: x.transpose({', '.join(map(str, reversed(range(x.rank))))})",
-        )
-    return x if order == tuple(range(x.rank)) else apply(ops.Permute(order), x)
-
-
-@checked
-def swapaxes(x: Tensor, first: int, second: int) -> Tensor:
-    """`x` with two axes exchanged."""
-    a, b = one_axis(x, first), one_axis(x, second)
-    order = list(range(x.rank))
-    order[a], order[b] = b, a
-    return transpose(x, *order)
-
-
-@checked
 def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """`x` with some axes moved to other places; the others keep their order."""
     origins = [one_axis(x, a) for a in ((source,) if isinstance(source, int) else source)]
@@ -209,6 +185,7 @@ def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence
 
 
 flatten, expand_dims, squeeze, flip = Tensor.flatten, Tensor.expand_dims, Tensor.squeeze, Tensor.flip
+transpose, swapaxes = Tensor.transpose, Tensor.swapaxes
 
 
 @checked

@@ -335,8 +335,8 @@ def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int], besid
     """Note for each node over a step why it becomes one array along the step, or why it does not; and what makes the step a loop."""
     carried, smaller = _carried_reads(graph, step), _smaller_than_operands(graph, step, legal)
     connected = _Connected(graph, step, legal - smaller)
-    for reader, read in dict.fromkeys(carried.values()):
-        note(step.name, "cannot run at once: {} reads {}", reader, read)
+    for by, read in dict.fromkeys(carried.values()):
+        note(step.name, "cannot run at once: {} reads {}", by, read)
     for node in graph:
         if step not in node.domain or isinstance(node.op, (ops.Input, ops.Output)):
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
 from tempo_core.ir.graph import Key
@@ -25,7 +25,7 @@ LISTED = 4  # reasons of a step, and readers of a store
 _OPTION = "no read forbids all points at once: an option does, `disable`, `tile` or `checkpoint`"
 
 
-def loops(scheduled: Scheduled, reasons: Mapping[str, Sequence[str]]) -> str:
+def loops(scheduled: Scheduled, reasons: Mapping[str, Iterable[str]]) -> str:
     """Each step that stays a loop, with its loops and its reasons; `reasons` are by the names of steps."""
     labels: dict[str, dict[str, None]] = {}
     for _, around in with_loops(scheduled.root):
@@ -93,6 +93,6 @@ def _written(index: Index) -> Index:
     return replace(index, size=None) if isinstance(index, Range) else index
 
 
-def _few(texts: Sequence[str] | Mapping[str, None]) -> list[str]:
+def _few(texts: Iterable[str]) -> list[str]:
     listed = list(texts)
     return listed[:LISTED] + ([f"{len(listed) - LISTED} more"] if len(listed) > LISTED else [])

@@ -114,11 +114,6 @@ def two_as_one() -> None:
         del t, T
 
 
-def a_pair_as_a_step() -> None:
-    with tp.Context("t") as (t,):
-        _ = t - 1  # type: ignore[operator]  # here
-
-
 def a_pair_in_a_domain() -> None:
     with tp.Context("i", "t") as (i, t):
         del i
@@ -131,7 +126,6 @@ def a_pair_in_a_domain() -> None:
         (one_as_two, "with ctx as ((t, T),): ..."),
         (one_as_two_pairs, "with ctx as ((t, T),): ..."),
         (two_as_one, "with ctx as ((i, I), (t, T)): ..."),
-        (a_pair_as_a_step, "with ctx as ((t, T),): ..."),
         (a_pair_in_a_domain, "with ctx as ((i, I), (t, T)): ..."),
     ],
 )
