@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import importlib.util
 import runpy
 import sys
 from collections.abc import Callable
@@ -145,11 +147,11 @@ def test_other_errors_of_a_body_stay_what_they_are() -> None:
 
 # -- the user's line -----------------------------------------------------------------------------------------------------
 
-PROGRAM = """import functools
+PROGRAM = """
 import tempo_core as tp
 with tp.Context("t") as ((t, T),):
     x = tp.input("x", (3,), domain=(t,))
-    y = functools.lru_cache(lambda z: z.reshape(7))(x)
+    y = x.reshape(7)
 """
 
 
@@ -162,6 +164,26 @@ def test_a_line_of_a_module_that_is_imported_or_run(
     with pytest.raises(errors.ShapeError) as caught:
         run("a_users_program")
     assert caught.value.where == f"{tmp_path / 'a_users_program.py'}:5"
+
+
+class Loading:
+    """A module whose code is a call of Tempo: the innermost frame outside of it is in `<frozen importlib._bootstrap>`."""
+
+    def __init__(self, call: Callable[..., Any]):
+        self.exec_module = call
+
+    def create_module(self, spec: Any) -> None:
+        return None
+
+    def find_spec(self, name: str, *_: Any) -> Any:
+        return importlib.util.spec_from_loader(name, self) if name == "a_call_of_tempo" else None  # type: ignore[arg-type]
+
+
+def test_frames_of_the_import_system_are_not_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tp.Context("t"), pytest.raises(errors.TempoError) as caught:
+        monkeypatch.setattr(sys, "meta_path", [Loading(functools.partial(tp.reshape, tp.ones((3,)), 7)), *sys.meta_path])
+        import a_call_of_tempo  # noqa: F401  # here
+    assert caught.value.where.startswith(f"{__file__}:") and "# here" in str(caught.value)
 
 
 def test_interactive_lines_are_the_users() -> None:
