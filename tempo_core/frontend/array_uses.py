@@ -67,8 +67,9 @@ class ArrayUses:
 
         @property
         def __jax_array__(self) -> NoReturn:
-            if sys._getframe(1).f_code.co_filename.endswith("array_methods.py"):
-                raise AttributeError("with an array of JAX on the left, JAX leaves the operator to the tensor")
+            asking = sys._getframe(1).f_code  # an operator, which JAX leaves to the tensor then, or C++, which ignores errors
+            if asking.co_filename.endswith("array_methods.py") or asking.co_name == "bind":
+                raise AttributeError("not an array of JAX")
             called = errors.called_function()
             raise self._value() if called.endswith("array") else ArrayError(*_refused(called, repr(self)))
 
