@@ -5,6 +5,7 @@ mkdocstrings loads this file with the package that it reads (`extensions` in mkd
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import Any
 
@@ -19,6 +20,16 @@ class PlainDocstrings(griffe.Extension):
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
             obj.docstring.value = as_markdown(obj.docstring.value)
+
+    def on_module_members(self, *, node: ast.AST | griffe.ObjectNode, mod: griffe.Module, **_: Any) -> None:
+        """`exp, log = Tensor.exp, Tensor.log`: functions that are declared once, as methods."""
+        for statement in node.body if isinstance(node, ast.Module) else ():
+            if isinstance(statement, ast.Assign):
+                names, values = (getattr(part, "elts", [part]) for part in (statement.targets[0], statement.value))
+                for name, value in zip(names, values, strict=False):
+                    if isinstance(name, ast.Name) and ast.unparse(value).startswith("Tensor."):
+                        target = f"tempo_core.frontend.tensor.{ast.unparse(value)}"
+                        mod.set_member(name.id, griffe.Alias(name.id, target, parent=mod))
 
 
 def as_markdown(text: str) -> str:

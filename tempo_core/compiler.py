@@ -9,23 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
+from tempo_core import errors
 from tempo_core.backends.base import Backend
 from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.collector import without_collector
 from tempo_core.config import Config
-from tempo_core.errors import (
-    ArgumentError,
-    BoundsError,
-    CausalityError,
-    ConfigError,
-    ContextError,
-    IndexingError,
-    OutOfDomainError,
-    ShapeError,
-    TempoError,
-    user_location,
-)
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.tensor import Bounds as UserBounds
 from tempo_core.frontend.tensor import Tensor
@@ -143,7 +132,7 @@ class _Compilation:
         def scheduled() -> Scheduled:
             try:
                 return schedule(graph, every, is_interpreted(graph, self.config), least)
-            except CausalityError:
+            except errors.CausalityError:
                 for each in _extremes(numbers, limits):
                     schedule(self.source, each)  # raises with a cycle of statements that the user wrote
                 raise
@@ -207,7 +196,7 @@ class _Compilation:
         compiled = self.limits.get(symbol)
         if (limit is None) != (compiled is None) or (limit and compiled and limit.at_least < compiled.at_least):
             how = "for one number" if compiled is None else f"up to a capacity: tp.{compiled}"
-            raise BoundsError(
+            raise errors.BoundsError(
                 f"the program was compiled for the bound {symbol} {how}",
                 hint=f"compile it again for these bounds: ctx.compile({{{symbol}: ...}}, ...)",
             )
@@ -224,13 +213,13 @@ def check_ends(source: Graph, config: Config, ends: Mapping[Symbol, Node]) -> No
         for number in deciding(source, node):
             each = source[number]
             if not isinstance(each.op, Input) and bound in each.symbols:
-                raise CausalityError(
+                raise errors.CausalityError(
                     f"{node.name} depends on where it ends: {each.label} uses {bound}",
                     where=each.where or node.where,
                     hint="read the same point or earlier points only: x[t], x[0:t + 1]",
                 )
         if config.check_numerics:
-            raise ConfigError(
+            raise errors.ConfigError(
                 "check_numerics=True does not work with ctx.ends, where a run finds out its own end",
                 where=node.where,
                 hint="leave check_numerics out: ctx.compile(bounds, outputs=[x])",
@@ -244,7 +233,7 @@ def check_inner(source: Graph, limits: Mapping[Symbol, UpTo]) -> None:
     for bound, outer in source.outer().items():
         step = source.ends()[bound].domain.steps[-1]
         if limits[bound].at_least > 1:
-            raise BoundsError(
+            raise errors.BoundsError(
                 f"{bound} varies with {outer[0]}, and may be 1: it has no least number",
                 where=source.ends()[bound].where,
                 hint=f"leave at_least out: {{{bound}: tp.upto({limits[bound].capacity})}}",
@@ -254,13 +243,13 @@ def check_inner(source: Graph, limits: Mapping[Symbol, UpTo]) -> None:
                 of, indices = source[edge.source], edge.by_step(source[edge.source].domain)
                 sizes = frozenset().union(*(size.symbols for size in source.edge_type(edge).shape))
                 if isinstance(node.op, Output) and (bound in sizes or step in node.domain):
-                    raise ShapeError(
+                    raise errors.ShapeError(
                         f"the result {of.label} has {step} in its domain or shape, which ends at another place for each {outer[0]}",
                         where=of.where,
                         hint=f"read its last point, x[{outer[0]}, {bound} - 1], or reduce it: x[{outer[0]}, 0:{bound}].sum(0)",
                     )
                 if bound in frozenset().union(*(i.symbols for i in edge.index)) and not set(outer) <= set(of.domain.steps):
-                    raise IndexingError(
+                    raise errors.IndexingError(
                         f"{node.label} reads {of.label} up to {bound}, which varies with {outer[0]}; {of.label} has no step {outer[0]}",
                         where=node.where or of.where,
                         hint=f"read it point by point in a tensor that has the steps {', '.join(map(str, (*outer, step)))}, and that one up to {bound}",
@@ -269,7 +258,7 @@ def check_inner(source: Graph, limits: Mapping[Symbol, UpTo]) -> None:
                 at = indices.get(step)
                 is_fixed = isinstance(at, Point) and at.expr.is_constant and bound not in sizes
                 if is_whole and not is_fixed and not all(is_own_point(indices[s], s) for s in outer):
-                    raise OutOfDomainError(
+                    raise errors.OutOfDomainError(
                         f"{node.label} reads {of.label} at {', '.join(map(str, edge.index))}: there, {step} may have ended before",
                         where=node.where or of.where,
                         hint=f"read the last point there is: x[{outer[0]} - 1, {bound} - 1]",
@@ -291,7 +280,7 @@ def check_limits(source: Graph, context: BaseContext, numbers: Bounds, limits: M
     for each in _extremes(numbers, limits):
         try:
             check_program(source, each, context.branch_lines)
-        except TempoError as error:
+        except errors.TempoError as error:
             if each != numbers:
                 least = ", ".join(f"{bound} = {each[bound]}" for bound in limits)
                 advice = f"if no run chooses {least}, say so: tp.upto(capacity, at_least=...)"
@@ -314,25 +303,25 @@ def checked_bounds(context: BaseContext, bounds: UserBounds, complete: bool = Tr
     limits: dict[Symbol, UpTo] = {}
     usage = f"give each bound a number: ctx.run({{{', '.join(f'{n}: ...' for n in symbols)}}}, ...)"
     if not isinstance(bounds, Mapping):
-        raise BoundsError(f"the bounds are {bounds!r}; they must be a dict from bounds to numbers", hint=usage)
+        raise errors.BoundsError(f"the bounds are {bounds!r}; they must be a dict from bounds to numbers", hint=usage)
     for key, value in bounds.items():
         symbol = symbols.get(str(key))
         if symbol is None:
-            raise BoundsError(
+            raise errors.BoundsError(
                 f"{key} is not a bound of this context", hint=f"the bounds of this context are {', '.join(symbols) or 'none'}"
             )
         if isinstance(value, UpTo):
             limits[symbol], numbers[symbol] = value, value.capacity
             continue
         if isinstance(value, (bool, Expr)) or not hasattr(value, "__index__") or not 1 <= value.__index__() <= _LARGEST_BOUND:
-            raise BoundsError(
+            raise errors.BoundsError(
                 f"the bound {key} is {value!r}; it must be an int from 1 to {_LARGEST_BOUND}",
                 hint=f"give the number of points of the step: {{{key}: 100}}",
             )
         numbers[symbol] = value.__index__()
     missing = [name for name, symbol in symbols.items() if symbol not in numbers]
     if missing and complete:
-        raise BoundsError(f"the bound {missing[0]} is missing", hint=usage)
+        raise errors.BoundsError(f"the bound {missing[0]} is missing", hint=usage)
     return numbers, limits
 
 
@@ -341,7 +330,7 @@ def checked_config(config: Config | None) -> Config:
     if config is None:
         return Config()
     if not isinstance(config, Config):
-        raise ConfigError(f"the config is {config!r}, not a tp.Config", hint='config=tp.Config(backend="numpy")')
+        raise errors.ConfigError(f"the config is {config!r}, not a tp.Config", hint='config=tp.Config(backend="numpy")')
     return config
 
 
@@ -352,7 +341,7 @@ def checked_tiles(context: BaseContext, config: Config) -> tuple[tuple[str, int]
     sizes = {"checkpoint": config.checkpoints, "tile": config.tiles, "host": tuple(config.parts.items())}
     for option, step in (*((name, step) for name, pairs in sizes.items() for step, _ in pairs), *options):
         if step not in names:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{option} names the step {step!r}, but this context has no such step",
                 hint=f"the steps of this context are {', '.join(names) or 'none'}",
             )
@@ -367,18 +356,18 @@ def results_of(outputs: Outputs) -> tuple[Results, list[Tensor]]:
     elif isinstance(outputs, Mapping):
         for name in outputs:
             if not isinstance(name, str):
-                raise ArgumentError(f"the name of an output is {name!r}, not a string", hint="outputs={'h': h}")
+                raise errors.ArgumentError(f"the name of an output is {name!r}, not a string", hint="outputs={'h': h}")
         names, tensors = tuple(outputs), list(outputs.values())
     elif isinstance(outputs, Iterable) and not isinstance(outputs, (Expr, Set)):  # a set has no order
         tensors = list(outputs)
     else:
-        raise ArgumentError(
+        raise errors.ArgumentError(
             f"outputs are {outputs!r}, not tensors", hint="list the tensors: outputs=[h, loss]. Or name them: outputs={'h': h}"
         )
     for position, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
             label = f"`{names[position]}`" if names is not None else str(position)
-            raise ArgumentError(
+            raise errors.ArgumentError(
                 f"output {label} is {tensor!r}, not a tensor of this context",
                 hint="list tensors: outputs=[h, loss]. To make a tensor of a number: tp.constant(3.0)",
             )
@@ -395,7 +384,7 @@ def with_outputs(context: BaseContext, outputs: Sequence[Tensor]) -> Graph:
     """The program's graph, with an `Output` for each result, which reads all points of its domain, and without dead nodes."""
     for position, tensor in enumerate(outputs):
         if tensor.context is not context:
-            raise ContextError(
+            raise errors.ContextError(
                 f"output {position} is {tensor!r}, not a tensor of this context", hint="run it with its own context: ctx.run(...)"
             )
     graph = context.graph.copy()
@@ -414,7 +403,7 @@ def _at_its_points(graph: Graph, tensor: Tensor) -> Edge:
     """A read of the tensor at the points of its own domain. If the tensor is a view of another, the read is of a copy."""
     if tensor.edge.is_own_point(tensor.node.domain) and tensor.user_condition is TRUE:
         return tensor.edge
-    copy = graph.add(Identity(), [tensor.edge], domain=tensor.domain, where=user_location())
+    copy = graph.add(Identity(), [tensor.edge], domain=tensor.domain, where=tensor.read_at or errors.user_location())
     return Edge(copy.id, identity(copy.domain))
 
 

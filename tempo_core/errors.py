@@ -3,36 +3,57 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import linecache
 import os
 import sys
-from types import FrameType
+from types import CodeType, FrameType, TracebackType
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_JAX = f"{os.sep}jax{os.sep}_src{os.sep}"
+_STANDARD = os.path.dirname(os.__file__) + os.sep
+_LIBRARIES = tuple(f"-packages{os.sep}{name}{os.sep}" for name in ("jax", "numpy", "torch"))
 _WIDTH = 100  # the largest length of a quoted line of source
 
 
 @functools.lru_cache(maxsize=4096)
 def _is_users_file(filename: str) -> bool:
-    return not (_JAX in filename or os.path.abspath(filename).startswith(_PACKAGE))
+    is_standard = filename.startswith(("<frozen ", _STANDARD)) and "-packages" not in filename
+    return not (is_standard or any(map(filename.__contains__, _LIBRARIES)) or os.path.abspath(filename).startswith(_PACKAGE))
 
 
 def is_users(frame: FrameType) -> bool:
-    """Whether a stack frame runs code outside `tempo_core` and JAX."""
+    """Whether a stack frame runs code outside `tempo_core`, Python's standard library, JAX, NumPy and PyTorch."""
     code = frame.f_code
     generated = code.co_filename == "<string>" and code.co_name == "__init__"  # the generated __init__ of a dataclass
     return not generated and _is_users_file(code.co_filename)
 
 
-def user_location() -> str:
-    """`file:line` of the innermost stack frame outside `tempo_core` and JAX: the line that the user wrote."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if is_users(frame):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+def _users_place(place: TracebackType | None) -> tuple[CodeType, int, int] | None:
+    """The code, the line and the instruction of the user's innermost frame: of a traceback, or else of the stack."""
+    inside: tuple[CodeType, int, int] | None = None
+    while place is not None:
+        inside = (place.tb_frame.f_code, place.tb_lineno, place.tb_lasti) if is_users(place.tb_frame) else inside
+        place = place.tb_next
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not is_users(frame):
         frame = frame.f_back
-    return "<tempo>"
+    return inside or (None if frame is None else (frame.f_code, frame.f_lineno, frame.f_lasti))
+
+
+def user_location(place: TracebackType | None = None) -> str:
+    """`file:line` of the line that the user wrote: in the innermost of the user's frames."""
+    found = _users_place(place)
+    return "<tempo>" if found is None else f"{found[0].co_filename}:{found[1]}"
+
+
+def called_function(place: TracebackType | None = None) -> str:
+    """What the user's line calls, as it is written there: `jnp.exp`; "" if its text cannot be read."""
+    if (found := _users_place(place)) is None:
+        return ""
+    line, last, start, end = next(itertools.islice(found[0].co_positions(), found[2] // 2, None))
+    text = linecache.getline(found[0].co_filename, line or 0).encode()[start : end if last == line else None]
+    name, call, _ = text.decode().partition("(")
+    return name if call else ""
 
 
 def quoted(where: str) -> str:
@@ -57,7 +78,7 @@ class TempoError(Exception):
 
     usual_hint: str | None = None  # for errors of the class that have no other hint
 
-    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None):
+    def __init__(self, message: str, hint: str | None = None, *, where: str | None = None):
         super().__init__(message)
         self.message, self.where, self.hint = message, where or user_location(), hint or self.usual_hint
 
@@ -75,6 +96,10 @@ class MissingRow(NotImplementedError):
 
 class ArgumentError(TempoError, TypeError):
     """An argument of the wrong kind, where a tensor, shape, step, number or name is expected."""
+
+
+class ArrayError(TempoError):
+    """A tensor in a function of JAX or PyTorch, which takes arrays: a tensor has no values while the program is built."""
 
 
 class DivisionError(TempoError, ZeroDivisionError):

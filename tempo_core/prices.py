@@ -52,10 +52,6 @@ MOST_SHIFTS = price(16, "points of a window that is written out: w slices, which
     "elements for each point", "passes/ranges/shift.py, pays_to_convolve")
 MOST_SHIFTED_OPERATIONS = price(320, "operations on the elements of a window that is written out: each slice repeats them, and XLA has "
     "to compile them", "passes/ranges/shift.py")
-LEAST_POINTS_TO_TRANSFORM = price(128, "points of a convolution with the whole past that is computed by Fourier transforms, not by all "
-    "pairs of points", "passes/ranges/lift.py, frontend/autodiff/range_reductions.py", "two cores, other programs beside; one kernel and "
-    "1, 4, 32 rows, pairs and transforms in us: 64 points 92, 147, 139 and 106, 150, 145; 256 points 82, 172, 292 and 80, 142, 430; 512 "
-    "points 182, 330, 531 and 107, 216, 712; 2,048 points 1,570, 4,530, 4,580 and 395, 662, 941")
 POINTS_OF_A_BLOCK = price(32, "points of a block of a running sum of outer products", "passes/ranges/linear_attention.py",
     "two cores; values and gradients of 8 rows of 500 points, 32 wide: all pairs of points 10.3 ms, blocks of 16, 32, 64, 128, 256 "
     "points 4.1, 2.4, 2.8, 4.0, 8.9")

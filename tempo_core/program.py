@@ -573,7 +573,16 @@ class Program(Shown, Generic[R]):
         written = self._context.graph.copy()
         written.nodes = {number: node for number, node in written.nodes.items() if number < self._written}
         written = named(written, self._context)
-        text = explanation(self.source, written, passes, self.scheduled, self._staged, self._sources, tensor)
+        asked = {
+            step: ["an inner end: each of its points has its own number of iterations"]
+            for step in steps[len(config.unvectorized_steps) :]
+        }
+        if self.choice is not None:
+            asked |= {step: [f"by its price: {self.choice.chosen}; {self.choice.others[0]}"] for step in self.choice.form.loops}
+        (_, _, on_device), (_, _, on_host) = self.plan().count(False).peaks
+        text = explanation(
+            self.source, written, passes, self.scheduled, self._staged, self._sources, asked, on_device or on_host, tensor
+        )
         choices = () if tensor else (str(self.choice or ""), str(self._capacities))
         return "\n\n".join(filter(None, (*choices, text)))
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tempo_core import prices
 from tempo_core.backends import aligned, shared
 from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, is_static, numpy_dtype, traced_udf
 from tempo_core.backends.products import DOT_PRECISION, dot
@@ -20,13 +21,6 @@ from tempo_core.backends.xla_cpu.elementwise_scans import carried_part
 from tempo_core.backends.xla_cpu.island import dataflow
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
-from tempo_core.prices import (
-    LEAST_LENGTH_TO_REDUCE_TWICE,
-    LEAST_SUMS_TO_WRITE_OUT,
-    LEAST_WIDTH_TO_MULTIPLY,
-    MOST_NUMBERS_TO_WRITE_OUT,
-    SHORTEST_SCAN_IN_BLOCKS,
-)
 from tempo_core.symbolic.condition import Bool
 
 
@@ -76,10 +70,10 @@ def reduce(at: Setting, op: ops.Reduce, x: Array) -> Array:
     if op.fn != "sum" or x.dtype != np.float32 or jax.default_backend() != "cpu":
         return shared.reduce(at, op, x)
     count, width = math.prod(x.shape[axis] for axis in op.axes), math.prod(x.shape[max(op.axes, default=x.ndim) + 1 :])
-    if width >= LEAST_WIDTH_TO_MULTIPLY:
+    if width >= prices.LEAST_WIDTH_TO_MULTIPLY:
         ones = jnp.ones([x.shape[axis] for axis in op.axes], x.dtype)
         return lax.dot_general(ones, x, ((tuple(range(ones.ndim)), op.axes), ((), ())), precision=DOT_PRECISION)
-    if not 0 < count <= MOST_NUMBERS_TO_WRITE_OUT or x.size < count * LEAST_SUMS_TO_WRITE_OUT:
+    if not 0 < count <= prices.MOST_NUMBERS_TO_WRITE_OUT or x.size < count * prices.LEAST_SUMS_TO_WRITE_OUT:
         return shared.reduce(at, op, x)
     for axis in sorted(op.axes, reverse=True):
         x = functools.reduce(lax.add, (lax.index_in_dim(x, k, axis, keepdims=False) for k in range(x.shape[axis])))
@@ -91,10 +85,8 @@ def argmax(at: Setting, op: ops.Argmax, x: Array) -> Array:
     length = x.shape[op.axis]
     if not length:
         return jnp.zeros((*x.shape[: op.axis], *x.shape[op.axis + 1 :]), jnp.int32)
-    is_float = jnp.issubdtype(x.dtype, jnp.floating)
-    if (
-        length < LEAST_LENGTH_TO_REDUCE_TWICE if jax.default_backend() == "cpu" else not is_float
-    ):  # a GPU takes any NaN of several
+    is_float, is_on_cpu = jnp.issubdtype(x.dtype, jnp.floating), jax.default_backend() == "cpu"
+    if length < prices.LEAST_LENGTH_TO_REDUCE_TWICE if is_on_cpu else not is_float:  # a GPU takes any NaN of several
         return lax.argmax(x, op.axis, jnp.int32)
     is_greatest = x == jnp.max(x, op.axis, keepdims=True)
     if is_float:
@@ -119,14 +111,14 @@ def argsort(at: Setting, op: ops.Argsort, x: Array) -> Array:
 
 def cumsum(at: Setting, op: ops.CumSum, x: Array) -> Array:
     wide = shared.wide(x)
-    if x.shape[op.axis] >= SHORTEST_SCAN_IN_BLOCKS and jax.default_backend() == "cpu":
+    if x.shape[op.axis] >= prices.SHORTEST_SCAN_IN_BLOCKS and jax.default_backend() == "cpu":
         return in_blocks(jnp.add, wide, op.axis, op.reverse, 0).astype(x.dtype)
     return lax.cumsum(wide, op.axis, reverse=op.reverse).astype(x.dtype)
 
 
 def cummax(at: Setting, op: ops.CumMax, x: Array) -> Array:
     numbers = x.astype(jnp.int8) if x.dtype == jnp.bool_ else x
-    if x.shape[op.axis] >= SHORTEST_SCAN_IN_BLOCKS and jax.default_backend() == "cpu":
+    if x.shape[op.axis] >= prices.SHORTEST_SCAN_IN_BLOCKS and jax.default_backend() == "cpu":
         return in_blocks(jnp.maximum, numbers, op.axis, op.reverse, shared.least(numbers.dtype)).astype(x.dtype)
     return lax.cummax(numbers, op.axis, reverse=op.reverse).astype(x.dtype)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dis
 import keyword
 from collections.abc import Iterable
-from types import CodeType
+from types import CodeType, TracebackType
 from typing import Any
 
-from tempo_core.errors import ArgumentError, ContextError
+from tempo_core.errors import ArgumentError, ContextError, user_location
+from tempo_core.frontend.array_uses import refused
 from tempo_core.frontend.variables import Variable, builder, remember
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.symbolic.expr import Symbol
@@ -65,11 +67,23 @@ class BaseContext:
         self.builders.append(builder())
         return None
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object = None, error: object = None, place: TracebackType | None = None) -> None:
         if self.builders[-1] is not None:
             remember(self)
         self.builders.pop()
         del BaseContext._active[len(BaseContext._active) - 1 - BaseContext._active[::-1].index(self)]  # it may be entered twice
+        if isinstance(error, ValueError) and place is not None and place.tb_next is None and _is_unpacked_there(place):
+            raise ContextError(
+                "`with` gives a pair (step, bound) for each step", self.usage, where=user_location(place)
+            ) from None
+        if (meant := refused(error, place)) is not None:
+            raise meant from error  # type: ignore[misc]
+
+    @property
+    def usage(self) -> str:
+        """The `with` of this context."""
+        pairs = ", ".join(f"({step}, {step.bound})" for step in self.steps)
+        return f"with ctx as ({pairs}{',' * (len(self.steps) == 1)}): ..." if pairs else "with ctx: ..."
 
     @classmethod
     def current(cls) -> BaseContext:
@@ -94,3 +108,12 @@ class BaseContext:
         """A number for the next random call. Calls draw independent numbers, and a program that is built again draws the same ones."""
         self._streams += 1
         return self._streams
+
+
+def _is_unpacked_there(place: TracebackType) -> bool:
+    """Whether an exception was raised where a `with` unpacks what it gets, before its first statement."""
+    before = [each for each in dis.get_instructions(place.tb_frame.f_code) if each.offset <= place.tb_lasti]
+    while before and before[-1].opname.startswith(("UNPACK_", "STORE_", "EXTENDED_ARG", "NOP")):
+        before.pop()
+    names = [each.opname for each in before[-2:]]
+    return "BEFORE_WITH" in names[-1:] or names == ["LOAD_SPECIAL", "CALL"]  # the second since Python 3.14

@@ -29,7 +29,7 @@ def domain_steps(domain: Iterable[Expr | Symbol]) -> tuple[Symbol, ...]:
         if not isinstance(step, Symbol) or step not in context.steps:
             raise ContextError(
                 f"{shown(item)} is not a step of this context",
-                hint=f"its steps are {', '.join(s.name for s in context.steps) or 'none'}. Use a step that `with ctx as ((t, T),)` gives: domain=(t,)",
+                hint=f"its steps are {', '.join(s.name for s in context.steps) or 'none'}, as `{context.usage}` names them: domain=(t,)",
             )
         if step in distinct_steps:
             raise ContextError(f"the domain names the step {step} twice", hint=f"name each step once: domain=({step},)")

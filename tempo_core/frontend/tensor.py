@@ -7,6 +7,7 @@ with tensors, and so stand above this file.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import EllipsisType
@@ -14,22 +15,16 @@ from typing import Any, TypeAlias, TypeVar, Union
 
 import numpy as np
 
-from tempo_core.errors import (
-    ArgumentError,
-    ContextError,
-    GradientError,
-    IndexingError,
-    SymbolicValueError,
-    user_location,
-)
+from tempo_core import errors
 from tempo_core.frontend.aliases import Array, ArrayLike, Axes, Key, Shape, Slice, SupportsArray
-from tempo_core.frontend.arguments import Call, name_annotation
+from tempo_core.frontend.arguments import Call, checked, name_annotation
 from tempo_core.frontend.array_uses import ArrayUses
 from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.expressions import Expression
+from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Node, compose
-from tempo_core.ir.ops import Identity, Input, Op
+from tempo_core.ir.types import is_float
 from tempo_core.symbolic.condition import TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, identity, is_own_point, step_order
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol, maximum, minimum
@@ -66,6 +61,29 @@ def method(declared: F) -> F:
     return method_of(declared.__name__)(declared)
 
 
+def computed_by(op: ops.Unary | ops.Binary | ops.Compare, name: str = "") -> Callable[[F], F]:
+    """Decorator of a function that is declared without a body, and computed by `op`. Users know it as `name`, if that is another name.
+
+    In the class of tensors, it is a function and a method at once.
+    """
+
+    def decorator(declared: F) -> F:
+        @functools.wraps(declared)
+        def function(*operands: Value, **named: Value) -> Tensor:
+            values = (*operands, *(named[key] for key in ("x", "y") if key in named))
+            tensors = (FUNCTIONS["as_tensor"](*values),) if isinstance(op, ops.Unary) else FUNCTIONS["aligned"](*values)
+            return apply(op, *(_converted(x, op.function.takes) for x in tensors))
+
+        return checked(function, name)  # type: ignore[return-value]
+
+    return decorator
+
+
+def _converted(x: Tensor, dtypes: tuple[str, ...]) -> Tensor:
+    """An operand in a dtype that a function takes: bools count as 0 and 1, and integers become floats."""
+    return x if x.dtype in dtypes or is_float(x.dtype) else x.astype("int32" if "int32" in dtypes else "float32")
+
+
 def operator_of(name: str, mirrored: bool = False) -> Callable[[F], F]:
     """Decorator of an operator that the function `name` computes; a `mirrored` one is for a tensor on the right."""
 
@@ -91,6 +109,7 @@ class Tensor(BaseTensor, ArrayUses):
 
     __array_priority__ = 1000  # with an array on the left, NumPy leaves the operator to the tensor
 
+    read_at: str | None = None  # the user's line, of a read of another tensor
     earlier: Tensor | None = None  # the value at points before the start of a step, which reads of this tensor may reach
 
     @property
@@ -101,7 +120,9 @@ class Tensor(BaseTensor, ArrayUses):
     def __getitem__(self, key: Key) -> Tensor:
         """The tensor at other points: `x[t - 1]`, `x[0]`, `x[i, t:T]`, `x[t % 5 == 0]`."""
         indices, condition = self._indices(key)
-        return self._read(indices, condition) if self.earlier is None else FUNCTIONS["with_earlier"](self, indices, condition)
+        read = self._read(indices, condition) if self.earlier is None else FUNCTIONS["with_earlier"](self, indices, condition)
+        read.read_at = errors.user_location()
+        return read
 
     def _read(self, indices: Sequence[Index], condition: Bool = TRUE) -> Tensor:
         """The tensor at other points, all of which it has."""
@@ -113,18 +134,18 @@ class Tensor(BaseTensor, ArrayUses):
         edge = None if is_fixed else compose(self.edge, self.domain.steps, indices)
         base = self
         if edge is None:  # the edge cannot express the index: read a copy of this tensor instead
-            base = apply(Identity(), self)
+            base = apply(ops.Identity(), self)
             edge = replace(base.edge, index=tuple(indices))
         ragged = self._ragged_step(indices)
         if ragged is not None:
-            raise IndexingError(
+            raise errors.IndexingError(
                 f"cannot slice {self!r} over {ragged}: its shape varies with {ragged}, and a slice stacks equal shapes",
                 hint="reduce the dimension that varies, then slice: x.sum(0)[0:T]",
             )
         points = {s: i.expr for s, i in zip(self.domain.steps, indices, strict=True) if isinstance(i, Point)}
         carried = self.user_condition
         if any(s not in points for s in carried.steps):
-            raise IndexingError(
+            raise errors.IndexingError(
                 f"cannot slice {self!r}: it exists only where {carried}, so the slice would have holes",
                 hint="slice first, then index with the condition: x[0:T].sum(0)[t % 2 == 0]",
             )
@@ -139,7 +160,7 @@ class Tensor(BaseTensor, ArrayUses):
     def named(self, name: str) -> Tensor:
         """The same tensor under a name that plans, drawings and errors use."""
         if not isinstance(name, str):
-            raise ArgumentError(f"{name!r} cannot name a tensor", hint='give a string: x.named("x")')
+            raise errors.ArgumentError(f"{name!r} cannot name a tensor", hint='give a string: x.named("x")')
         self.context.graph.put(replace(self.node, name=name))
         return self
 
@@ -159,7 +180,7 @@ class Tensor(BaseTensor, ArrayUses):
     def materialized(self) -> Tensor:
         """This tensor as a node of its own, read at the node's own point."""
         source = self.node
-        return self if self.edge.is_own_point(source.domain) else apply(Identity(), self)
+        return self if self.edge.is_own_point(source.domain) else apply(ops.Identity(), self)
 
     # -- gradients ----------------------------------------------------------------------------------------------------
 
@@ -169,7 +190,7 @@ class Tensor(BaseTensor, ArrayUses):
         source = self.node
         key = (self.edge.source, self.edge.output)
         if key not in self.context.gradients:
-            raise GradientError(
+            raise errors.GradientError(
                 f"{self!r} has no gradient",
                 hint="call loss.backward() first: it gives gradients to inputs with requires_grad=True, and to recurrences without an "
                 "update so far. For any other tensor: tp.grad(loss, [x])",
@@ -187,97 +208,134 @@ class Tensor(BaseTensor, ArrayUses):
 
     def detach(self) -> Tensor:
         """The same values, through which no gradient flows."""
-        return apply(Identity(stop_gradient=True), self)
+        return apply(ops.Identity(stop_gradient=True), self)
 
     # -- reductions and scans --------------------------------------------------------------------------------------------
 
-    @method_of("total")
-    def sum(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    @checked
+    def sum(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The sum over `axis`; narrow integers and bools are summed in 32 bits."""
+        return FUNCTIONS["reduced"]("sum", x, axis, keepdims)
 
-    @method_of("product")
-    def prod(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    @checked
+    def prod(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The product over `axis`; narrow integers and bools are multiplied in 32 bits."""
+        return FUNCTIONS["reduced"]("prod", x, axis, keepdims)
 
-    @method_of("greatest")
-    def max(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    @checked
+    def max(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The greatest element along `axis`; NaN if an element is NaN."""
+        return FUNCTIONS["reduced"]("max", x, axis, keepdims)
 
-    @method_of("least")
-    def min(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    @checked
+    def min(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The least element along `axis`; NaN if an element is NaN."""
+        return FUNCTIONS["reduced"]("min", x, axis, keepdims)
 
-    @method_of("any_of")
-    def any(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    @checked
+    def any(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """Whether any element along `axis` is not 0, as a bool."""
+        return FUNCTIONS["reduced"]("any", x, axis, keepdims)
 
-    @method_of("all_of")
-    def all(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    @checked
+    def all(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """Whether all elements along `axis` are not 0, as a bool."""
+        return FUNCTIONS["reduced"]("all", x, axis, keepdims)
 
-    @method
-    def count_nonzero(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    @checked
+    def count_nonzero(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The number of elements that are not 0, as int32."""
+        return (x != 0).sum(axis, keepdims)
 
-    @method
-    def mean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    @checked
+    def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The mean over `axis`. A size that varies with a step is the divisor at each point."""
+        if x.dtype == "float16":  # the sum may be beyond its range
+            return x.astype("float32").mean(axis, keepdims).astype("float16")
+        x = x if is_float(x.dtype) else x.astype("float32")
+        return FUNCTIONS["div"](x.sum(axis, keepdims), FUNCTIONS["count"](x, axis, 0))
 
-    @method
-    def var(self, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
+    @checked
+    def var(x: Tensor, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
         """The variance over `axis`: the mean squared distance from the mean; with `ddof=1`, the variance of a sample."""
+        if x.dtype == "float16":
+            return x.astype("float32").var(axis, keepdims, ddof).astype("float16")
+        centred = (x - x.mean(axis, keepdims=True)).square()
+        return (
+            FUNCTIONS["div"](centred.sum(axis, keepdims), FUNCTIONS["count"](x, axis, ddof))
+            if ddof
+            else centred.mean(axis, keepdims)
+        )
 
-    @method
-    def std(self, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
+    @checked
+    def std(x: Tensor, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
         """The standard deviation over `axis`. Its gradient is 0 where it is 0."""
+        return FUNCTIONS["root"](x.var(axis, keepdims, ddof))
 
-    @method
-    def norm(self, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Tensor:
+    @checked
+    def norm(x: Tensor, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Tensor:
         """The norm of vectors along `axis` (of all elements by default): `ord` 1, 2 or infinite. Its gradient is 0 at 0."""
+        if ord == 2:
+            return FUNCTIONS["root"]((x if is_float(x.dtype) else x.astype("float32")).square().sum(axis, keepdims))
+        if ord not in (1, math.inf):
+            raise errors.ArgumentError(f"a norm cannot have the order {ord}", hint="ord=1, ord=2 or ord=math.inf")
+        return x.abs().sum(axis, keepdims) if ord == 1 else x.abs().max(axis, keepdims)
 
-    @method
-    def argmax(self, axis: int = -1) -> Tensor:
+    @checked
+    def argmax(x: Tensor, axis: int = -1) -> Tensor:
         """The first position of the greatest element along `axis`, as int32. NaN counts as the greatest; without elements it is 0."""
+        return apply(ops.Argmax(FUNCTIONS["one_axis"](x, axis)), x)
 
-    @method
-    def argmin(self, axis: int = -1) -> Tensor:
+    @checked
+    def argmin(x: Tensor, axis: int = -1) -> Tensor:
         """The first position of the least element along `axis`, as int32. NaN counts as the least; without elements it is 0."""
+        return FUNCTIONS["reversed_order"](x).argmax(axis)
 
-    @method
-    def argsort(self, axis: int = -1, descending: bool = False) -> Tensor:
+    @checked
+    def argsort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
         """The positions that sort `x` along `axis`, as int32; equal elements stay in order, NaN comes last."""
+        return apply(ops.Argsort(FUNCTIONS["one_axis"](x, axis)), FUNCTIONS["reversed_order"](x) if descending else x)
 
-    @method
-    def softmax(self, axis: int = -1) -> Tensor:
+    @checked
+    def softmax(x: Tensor, axis: int = -1) -> Tensor:
         """`exp(x) / sum(exp(x))` along `axis`, without overflow."""
+        shifted = (x - x.max(axis, keepdims=True).detach()).exp()
+        return shifted / shifted.sum(axis, keepdims=True)
 
-    @method
-    def log_softmax(self, axis: int = -1) -> Tensor:
+    @checked
+    def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
         """`log(softmax(x))` along `axis`, without overflow."""
+        shifted = x - x.max(axis, keepdims=True).detach()
+        return shifted - shifted.exp().sum(axis, keepdims=True).log()
 
     @method
     def logsumexp(self, axis: int = -1, keepdims: bool = False) -> Tensor:
         """`log(sum(exp(x)))` along `axis`, without overflow."""
 
-    @method
-    def cumsum(self, axis: int = 0, reverse: bool = False) -> Tensor:
+    @checked
+    def cumsum(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
         """The cumulative sum along `axis`; with `reverse`, of the suffixes."""
+        return apply(ops.CumSum(FUNCTIONS["one_axis"](x, axis), reverse), FUNCTIONS["summable"](x))
 
     @method
     def cumprod(self, axis: int = 0, reverse: bool = False) -> Tensor:
         """The cumulative product along `axis`; with `reverse`, of the suffixes. Once an element is 0, the products are 0, whatever the others are."""
 
-    @method
-    def cummax(self, axis: int = 0, reverse: bool = False) -> Tensor:
+    @checked
+    def cummax(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
         """The cumulative maximum along `axis`; with `reverse`, of the suffixes. Of equal elements, the first has the gradient."""
+        return apply(ops.CumMax(FUNCTIONS["one_axis"](x, axis), reverse), x)
 
-    @method
-    def cummin(self, axis: int = 0, reverse: bool = False) -> Tensor:
+    @checked
+    def cummin(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
         """The cumulative minimum along `axis`; with `reverse`, of the suffixes. Of equal elements, the first has the gradient."""
+        return FUNCTIONS["reversed_order"](FUNCTIONS["reversed_order"](x).cummax(axis, reverse))
 
-    @method
-    def discounted_sum(self, gamma: float, axis: int = 0) -> Tensor:
+    @checked
+    def discounted_sum(x: Tensor, gamma: float, axis: int = 0) -> Tensor:
         """`x[0] + gamma * x[1] + gamma**2 * x[2] + ...` along `axis`."""
+        x = x if is_float(x.dtype) else x.astype("float32")
+        return apply(ops.DiscountedSum(FUNCTIONS["one_axis"](x, axis), float(gamma)), x)
 
     # -- shapes ----------------------------------------------------------------------------------------------------------
 
@@ -285,37 +343,66 @@ class Tensor(BaseTensor, ArrayUses):
     def reshape(self, *shape: Shape) -> Tensor:
         """The same elements in another shape; one size may be -1."""
 
-    @method
-    def flatten(self) -> Tensor:
+    @checked
+    def flatten(x: Tensor) -> Tensor:
         """All elements, in row-major order, along one axis."""
+        return x.reshape(ops.product(x.type.shape))
 
-    @method
-    def transpose(self, *axes: int | Sequence[int]) -> Tensor:
+    @checked
+    def transpose(x: Tensor, *axes: int | Sequence[int]) -> Tensor:
         """`x` with its axes in the order of `axes`; reversed by default."""
+        first = axes[0] if len(axes) == 1 else None
+        names: Any = tuple(first) if isinstance(first, (tuple, list)) else axes
+        order = tuple(FUNCTIONS["one_axis"](x, a) for a in names) if names else tuple(reversed(range(x.rank)))
+        if sorted(order) != list(range(x.rank)):
+            raise errors.ShapeError(
+                f"cannot transpose {x!r} by {names}",
+                hint=f"name each of its {x.rank} axes once: x.transpose({', '.join(map(str, reversed(range(x.rank))))})",
+            )
+        return x if order == tuple(range(x.rank)) else apply(ops.Permute(order), x)
 
-    @method
-    def swapaxes(self, first: int, second: int) -> Tensor:
+    @checked
+    def swapaxes(x: Tensor, first: int, second: int) -> Tensor:
         """`x` with two axes exchanged."""
+        a, b = FUNCTIONS["one_axis"](x, first), FUNCTIONS["one_axis"](x, second)
+        order = list(range(x.rank))
+        order[a], order[b] = b, a
+        return x.transpose(order)
 
     @method
     def moveaxis(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
         """`x` with some axes moved to other places; the others keep their order."""
 
-    @method
-    def expand_dims(self, axis: int) -> Tensor:
+    @checked
+    def expand_dims(x: Tensor, axis: int) -> Tensor:
         """`x` with a new dimension of size 1 at `axis`."""
+        if not -x.rank - 1 <= axis <= x.rank:
+            raise errors.ShapeError(f"a new axis {axis} does not fit into {x!r}", hint=f"axes go from {-x.rank - 1} to {x.rank}")
+        at = axis % (x.rank + 1)
+        return x.reshape((*x.type.shape[:at], 1, *x.type.shape[at:]))
 
-    @method
-    def squeeze(self, axis: Axes = None) -> Tensor:
+    @checked
+    def squeeze(x: Tensor, axis: Axes = None) -> Tensor:
         """`x` without the axes in `axis`, whose sizes are 1; by default without all axes of size 1."""
+        axes = [a for a in range(x.rank) if x.type.shape[a] == 1] if axis is None else FUNCTIONS["axes_of"](x, axis)
+        for a in axes:
+            if x.type.shape[a] != 1:
+                raise errors.ShapeError(
+                    f"cannot squeeze axis {a} of {x!r}: its size is {x.type.shape[a]}",
+                    hint="only an axis of size 1 can be removed. To read one position of another axis: x.index(axis, i)",
+                )
+        return x.reshape(tuple(s for a, s in enumerate(x.type.shape) if a not in axes))
 
     @method
     def broadcast_to(self, shape: Shape) -> Tensor:
         """`x` repeated to `shape` by NumPy's rule."""
 
-    @method
-    def flip(self, axis: int | Sequence[int] = 0) -> Tensor:
+    @checked
+    def flip(x: Tensor, axis: int | Sequence[int] = 0) -> Tensor:
         """The elements of an axis, or of several, in reverse order."""
+        for each in FUNCTIONS["axes_of"](x, axis):
+            x = apply(ops.Flip(each), x)
+        return x
 
     @method
     def split(self, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Tensor]:
@@ -331,16 +418,18 @@ class Tensor(BaseTensor, ArrayUses):
 
     # -- elements --------------------------------------------------------------------------------------------------------
 
-    @method
-    def index(self, axis: int, position: Value) -> Tensor:
+    @checked
+    def index(x: Tensor, axis: int, position: Value) -> Tensor:
         """`x` at `position` along `axis`: an int, an expression of steps, or an int32 tensor (whose shape replaces the axis)."""
+        return FUNCTIONS["at_position"](x, axis, position)
 
-    @method
-    def take(self, indices: Value | Sequence[Value], axis: int | Sequence[int] = 0) -> Tensor:
+    @checked
+    def take(x: Tensor, indices: Value | Sequence[Value], axis: int | Sequence[int] = 0) -> Tensor:
         """`x[indices]` along `axis`: the shape of `indices` replaces the axis. A position outside of the axis reads its nearest end.
 
         `take(x, (i, j), (0, 1))` is `x[i, j]`: the shape to which `i` and `j` broadcast replaces the axes, which follow one another.
         """
+        return FUNCTIONS["at_position"](*FUNCTIONS["along_one_axis"](x, indices, axis, nearest=True))
 
     @method
     def take_along_axis(self, indices: Tensor, axis: int = -1) -> Tensor:
@@ -349,13 +438,14 @@ class Tensor(BaseTensor, ArrayUses):
         The other axes broadcast. `take_along_axis(x, argsort(x))` is `sort(x)`.
         """
 
-    @method
-    def index_add(self, indices: Value | Sequence[Value], updates: Value, axis: int | Sequence[int] = 0) -> Tensor:
+    @checked
+    def index_add(x: Tensor, indices: Value | Sequence[Value], updates: Value, axis: int | Sequence[int] = 0) -> Tensor:
         """`x` with updates added at `indices` along `axis`: `scatter` with the mode "add"."""
+        return x.scatter(indices, updates, axis, "add")
 
-    @method
+    @checked
     def scatter(
-        self, indices: Value | Sequence[Value], updates: Value, axis: int | Sequence[int] = 0, mode: str = "set"
+        x: Tensor, indices: Value | Sequence[Value], updates: Value, axis: int | Sequence[int] = 0, mode: str = "set"
     ) -> Tensor:
         """`x` with updates in place of the elements at `indices` along `axis`, or added to them, multiplied with them, ...
 
@@ -363,161 +453,188 @@ class Tensor(BaseTensor, ArrayUses):
         outside of the axis is dropped. Updates broadcast to the shape of `take(x, indices, axis)`. `scatter(x, (i, j), y, (0, 1))` writes at
         `x[i, j]`: the axes follow one another, and there is one tensor of positions for each.
         """
+        return FUNCTIONS["scattered"](x, indices, updates, axis, mode)
 
-    @method
-    def one_hot(self, size: IntoExpr, dtype: str = "float32", axis: int = -1) -> Tensor:
+    @checked
+    def one_hot(x: Tensor, size: IntoExpr, dtype: str = "float32", axis: int = -1) -> Tensor:
         """Ones at the positions `x` along a new axis of `size` elements, the last by default. A position outside gives only zeros."""
+        if is_float(x.dtype) or x.dtype == "bool":
+            raise errors.DTypeError(f"one_hot of {x!r}: positions are integers", hint='convert it: x.astype("int32")')
+        return (x.expand_dims(x.rank) == FUNCTIONS["arange"](size)).astype(dtype).moveaxis(-1, axis)
 
     @method
     def roll(self, shift: IntoExpr, axis: int = 0) -> Tensor:
         """The elements of `axis` moved on by `shift` places (an int or an expression); those past the end come in at the start."""
 
-    @method
-    def sort(self, axis: int = -1, descending: bool = False) -> Tensor:
+    @checked
+    def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
         """`x` sorted along `axis`, in ascending order by default; NaN comes last."""
+        return x.take_along_axis(x.argsort(axis, descending), axis)
 
     @method
     def top_k(self, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
         """The `k` greatest elements along `axis`, greatest first, and their positions (int32). Equal elements keep their order."""
 
-    @method
-    def median(self, axis: int = -1) -> Tensor:
+    @checked
+    def median(x: Tensor, axis: int = -1) -> Tensor:
         """The middle element along `axis` in sorted order, or the mean of the two middle elements. NaN counts as the greatest."""
+        size = x.type.shape[FUNCTIONS["one_axis"](x, axis)]
+        ordered = (x if is_float(x.dtype) else x.astype("float32")).sort(axis)
+        return (ordered.index(axis, (size - 1) // 2) + ordered.index(axis, size // 2)) * 0.5
 
     @method
     def diagonal(self, offset: int = 0) -> Tensor:
         """The elements of the last two axes at which column - row is `offset`, as one last axis."""
 
-    @method
-    def trace(self, offset: int = 0) -> Tensor:
+    @checked
+    def trace(x: Tensor, offset: int = 0) -> Tensor:
         """The sum of a diagonal of the last two axes."""
+        return x.diagonal(offset).sum(-1)
 
-    @method
-    def tril(self, offset: int = 0) -> Tensor:
+    @checked
+    def tril(x: Tensor, offset: int = 0) -> Tensor:
         """The lower triangle of the last two axes, where column - row is at most `offset`; zeros above it."""
+        columns, rows = FUNCTIONS["places"](x, offset)
+        return FUNCTIONS["where"](columns <= rows, x, 0)
 
-    @method
-    def triu(self, offset: int = 0) -> Tensor:
+    @checked
+    def triu(x: Tensor, offset: int = 0) -> Tensor:
         """The upper triangle of the last two axes, where column - row is at least `offset`; zeros below it."""
+        columns, rows = FUNCTIONS["places"](x, offset)
+        return FUNCTIONS["where"](columns >= rows, x, 0)
 
     # -- elementwise functions -------------------------------------------------------------------------------------------
 
-    @method_of("cast")
-    def astype(self, dtype: str) -> Tensor:
+    @checked
+    def astype(x: Tensor, dtype: str) -> Tensor:
         """`x` converted to `dtype`.
 
         A float becomes an integer by rounding towards zero; a float out of range becomes the nearest integer in the range, NaN becomes
         0. Integers wrap around. A float becomes a narrower float by rounding to the nearest, or infinite. As bools, all numbers but 0
         are True, and so is NaN.
         """
+        FUNCTIONS["check_dtype"](dtype)
+        return x if x.dtype == dtype else apply(ops.Cast(dtype), x)
 
-    @method_of("absolute")
-    def abs(self) -> Tensor:
+    @computed_by(ops.Unary("abs"))
+    def abs(x: Value) -> Tensor:
         """`|x|`, elementwise."""
 
-    @method_of("rounded")
-    def round(self) -> Tensor:
+    __abs__ = abs
+
+    @computed_by(ops.Unary("round"))
+    def round(x: Value) -> Tensor:
         """The nearest whole number, as a float; halfway between two, the even one."""
 
-    @method
-    def clip(self, low: Value | None = None, high: Value | None = None) -> Tensor:
+    @checked
+    def clip(x: Tensor, low: Value | None = None, high: Value | None = None) -> Tensor:
         """`x` limited to the range from `low` to `high`; either end may be left out."""
+        x = x if low is None else FUNCTIONS["maximum_of"](x, low)
+        return x if high is None else FUNCTIONS["minimum_of"](x, high)
 
-    @method
-    def exp(self) -> Tensor:
+    @computed_by(ops.Unary("exp"))
+    def exp(x: Value) -> Tensor:
         """`e ** x`, elementwise."""
 
-    @method
-    def expm1(self) -> Tensor:
+    @computed_by(ops.Unary("expm1"))
+    def expm1(x: Value) -> Tensor:
         """`exp(x) - 1`, precise near 0."""
 
-    @method
-    def log(self) -> Tensor:
+    @computed_by(ops.Unary("log"))
+    def log(x: Value) -> Tensor:
         """The natural logarithm, elementwise."""
 
-    @method
-    def log1p(self) -> Tensor:
+    @computed_by(ops.Unary("log1p"))
+    def log1p(x: Value) -> Tensor:
         """`log(1 + x)`, precise near 0."""
 
-    @method
-    def sqrt(self) -> Tensor:
+    @computed_by(ops.Unary("sqrt"))
+    def sqrt(x: Value) -> Tensor:
         """The square root, elementwise."""
 
-    @method
-    def rsqrt(self) -> Tensor:
+    @computed_by(ops.Unary("rsqrt"))
+    def rsqrt(x: Value) -> Tensor:
         """`1 / sqrt(x)`, elementwise."""
 
-    @method
-    def square(self) -> Tensor:
+    @checked
+    def square(x: Value) -> Tensor:
         """`x * x`."""
+        tensor: Tensor = FUNCTIONS["as_tensor"](x)
+        return tensor * tensor
 
-    @method
-    def reciprocal(self) -> Tensor:
+    @checked
+    def reciprocal(x: Value) -> Tensor:
         """`1 / x`."""
+        return FUNCTIONS["div"](1, x)
 
-    @method
-    def sigmoid(self) -> Tensor:
+    @computed_by(ops.Unary("sigmoid"))
+    def sigmoid(x: Value) -> Tensor:
         """`1 / (1 + exp(-x))`, elementwise."""
 
-    @method
-    def tanh(self) -> Tensor:
+    @computed_by(ops.Unary("tanh"))
+    def tanh(x: Value) -> Tensor:
         """The hyperbolic tangent, elementwise."""
 
-    @method
-    def erf(self) -> Tensor:
+    @computed_by(ops.Unary("erf"))
+    def erf(x: Value) -> Tensor:
         """The error function, elementwise."""
 
-    @method
-    def sin(self) -> Tensor:
+    @computed_by(ops.Unary("sin"))
+    def sin(x: Value) -> Tensor:
         """The sine of radians, elementwise."""
 
-    @method
-    def cos(self) -> Tensor:
+    @computed_by(ops.Unary("cos"))
+    def cos(x: Value) -> Tensor:
         """The cosine of radians, elementwise."""
 
-    @method
-    def sign(self) -> Tensor:
+    @computed_by(ops.Unary("sign"))
+    def sign(x: Value) -> Tensor:
         """-1, 0 or 1, elementwise."""
 
-    @method
-    def floor(self) -> Tensor:
+    @computed_by(ops.Unary("floor"))
+    def floor(x: Value) -> Tensor:
         """The greatest whole number that is not above `x`, as a float."""
 
-    @method
-    def ceil(self) -> Tensor:
+    @computed_by(ops.Unary("ceil"))
+    def ceil(x: Value) -> Tensor:
         """The least whole number that is not below `x`, as a float."""
 
-    @method
-    def trunc(self) -> Tensor:
+    @computed_by(ops.Unary("trunc"))
+    def trunc(x: Value) -> Tensor:
         """`x` without its fraction, as a float."""
 
-    @method
-    def isfinite(self) -> Tensor:
+    @computed_by(ops.Unary("isfinite"))
+    def isfinite(x: Value) -> Tensor:
         """Whether each element is neither infinite nor NaN, as a bool."""
 
-    @method
-    def isinf(self) -> Tensor:
+    @checked
+    def isinf(x: Value) -> Tensor:
         """Whether each element is infinite, as a bool."""
+        tensor: Tensor = FUNCTIONS["as_tensor"](x)
+        return ~(tensor.isfinite() | tensor.isnan())
 
-    @method
-    def isnan(self) -> Tensor:
+    @computed_by(ops.Unary("isnan"))
+    def isnan(x: Value) -> Tensor:
         """Whether each element is NaN, as a bool."""
 
-    @method
-    def relu(self) -> Tensor:
+    @checked
+    def relu(x: Value) -> Tensor:
         """`max(x, 0)`. Its gradient at 0 is 0."""
+        return FUNCTIONS["where"](FUNCTIONS["less_equal"](x, 0), 0, x)
 
-    @method
-    def silu(self) -> Tensor:
+    @checked
+    def silu(x: Value) -> Tensor:
         """`x * sigmoid(x)` (Elfwing et al., 2018)."""
+        return FUNCTIONS["gated"](x, FUNCTIONS["sigmoid"], 1000)
 
     @method
     def softplus(self) -> Tensor:
         """`log(1 + exp(x))`, without overflow."""
 
-    @method
-    def gelu(self, approximate: bool = False) -> Tensor:
+    @checked
+    def gelu(x: Value, approximate: bool = False) -> Tensor:
         """GELU (Hendrycks and Gimpel, 2016): `x * Φ(x)`, exactly, or by the tanh formula of the paper."""
+        return FUNCTIONS["gated"](x, FUNCTIONS["tanh_gate"] if approximate else FUNCTIONS["normal_gate"], 50)
 
     # -- operators -------------------------------------------------------------------------------------------------------
 
@@ -584,9 +701,6 @@ class Tensor(BaseTensor, ArrayUses):
     def __neg__(self) -> Tensor:
         return FUNCTIONS["neg"](self)
 
-    def __abs__(self) -> Tensor:
-        return FUNCTIONS["absolute"](self)
-
     def __invert__(self) -> Tensor:
         return FUNCTIONS["bitwise_not"](self)
 
@@ -598,7 +712,7 @@ class Tensor(BaseTensor, ArrayUses):
         function = _FUNCTION_OF_UFUNC.get(ufunc.__name__)
         if how == "__call__" and function is not None and not keywords and len(inputs) == 2:
             return FUNCTIONS[function](*inputs)
-        raise self._refusal(ufunc.__name__)
+        raise self._refusal(f"np.{ufunc.__name__}")
 
 
 class Spatial:
@@ -612,36 +726,36 @@ class Spatial:
         return FUNCTIONS["spatially_indexed"](self.tensor, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise IndexingError(
+        raise errors.IndexingError(
             f"cannot assign to elements of {self.tensor!r}: a tensor never changes",
             hint="make a new tensor: tp.where(mask, x, y), x.scatter(positions, updates) or x.index_add(positions, updates)",
         )
 
     def __iter__(self) -> Any:
-        raise SymbolicValueError(
+        raise errors.SymbolicValueError(
             f"cannot iterate over the dimensions of {self.tensor!r}", hint="loop over positions: [x.spatial[k] for k in range(3)]"
         )
 
 
-def apply(op: Op, *operands: BaseTensor, domain: Domain | None = None, name: str = "", where: str | None = None) -> Tensor:
+def apply(op: ops.Op, *operands: BaseTensor, domain: Domain | None = None, name: str = "", where: str | None = None) -> Tensor:
     """The first output of a new node that applies `op` to the operands; its domain is the union of theirs."""
     context = operands[0].context if operands else BaseContext.current()
     for operand in operands:
         if operand.context is not context:
-            raise ContextError(
+            raise errors.ContextError(
                 f"one operation cannot combine tensors of two contexts: {operands[0]!r} and {operand!r}",
                 hint="build both in one context. Or run the first program, and feed its result to the second: inputs={'x': result}",
             )
     if domain is None:
         steps: frozenset[Symbol] = frozenset(s for s in op.symbols if s.is_step)
-        if not isinstance(op, Input):  # a fed array is as large as the bound may be
+        if not isinstance(op, ops.Input):  # a fed array is as large as the bound may be
             steps = steps | context.around(op.symbols)
         condition: Bool = TRUE
         for operand in operands:
             steps = steps | frozenset(operand.domain.steps)
             condition = condition & operand.domain.condition
         domain = Domain(step_order(steps, context.steps), condition)
-    node = context.graph.add(op, [o.edge for o in operands], domain=domain, name=name, where=where or user_location())
+    node = context.graph.add(op, [o.edge for o in operands], domain=domain, name=name, where=where or errors.user_location())
     return of_node(context, node)
 
 

@@ -1,22 +1,21 @@
-"""Convolutions with the whole past, computed for all points at once: by Fourier transforms, or directly where there are few points."""
+"""Convolutions with the whole past, computed for all points at once, by Fourier transforms."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-def past_sums(left: Any, right: Any, labels: str, direct_below: int) -> Any:
+def past_sums(left: Any, right: Any, labels: str) -> Any:
     """`y[t] = sum over s <= t of left[t - s] * right[s]`, along the first dimension of all three.
 
-    `labels` name the other dimensions as in `einsum`: of `left`, `right` and the result. Fewer points than `direct_below` are summed directly.
+    `labels` name the other dimensions as in `einsum`: of `left`, `right` and the result.
     The gradients are such sums too, of what comes in reverse order.
     """
     import jax  # the IR itself needs no JAX
 
     @jax.custom_vjp
     def sums(left: Any, right: Any) -> Any:
-        quick = _by_pairs if left.shape[0] < direct_below else _by_transforms
-        return _or_by_distance(quick(left, right, labels), left, right, labels)
+        return _or_by_distance(_by_transforms(left, right, labels), left, right, labels)
 
     def forward(left: Any, right: Any) -> Any:
         return sums(left, right), (left, right)
@@ -25,7 +24,7 @@ def past_sums(left: Any, right: Any, labels: str, direct_below: int) -> Any:
         first, second, result = _each(labels)
         later = jax.numpy.flip(gradient, 0)
         parts = ((operands[1], f"{result},{second}->{first}"), (operands[0], f"{result},{first}->{second}"))
-        return tuple(jax.numpy.flip(past_sums(later, other, each, direct_below), 0) for other, each in parts)
+        return tuple(jax.numpy.flip(past_sums(later, other, each), 0) for other, each in parts)
 
     sums.defvjp(forward, backward)
     return sums(left, right)
@@ -54,20 +53,6 @@ def _by_transforms(left: Any, right: Any, labels: str) -> Any:
     parts = (jnp.moveaxis(jnp.fft.rfft(jnp.moveaxis(x, 0, -1), size), -1, 0) for x in (left, right))
     products = jnp.einsum(_with(labels, "F", "F", "F"), *parts, precision="highest")
     return jnp.moveaxis(jnp.fft.irfft(jnp.moveaxis(products, 0, -1), size)[..., :points], -1, 0)
-
-
-def _by_pairs(left: Any, right: Any, labels: str) -> Any:
-    """By a product with the matrix of all pairs of points, of the smaller operand."""
-    from jax import numpy as jnp
-
-    if left.size > right.size:
-        first, second, result = _each(labels)
-        left, right, labels = right, left, f"{second},{first}->{result}"
-    points = jnp.arange(left.shape[0])
-    distance = points[:, None] - points[None]
-    is_past = jnp.expand_dims(distance >= 0, tuple(range(2, left.ndim + 1)))
-    pairs = jnp.where(is_past, left[jnp.maximum(distance, 0)], 0)
-    return jnp.einsum(_with(labels, "TS", "S", "T"), pairs, right, precision="highest")
 
 
 def _or_by_distance(y: Any, left: Any, right: Any, labels: str) -> Any:

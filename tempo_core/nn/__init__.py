@@ -1,26 +1,10 @@
 """Neural network modules, written as recurrent tensors: parameters are recurrences over the steps of `domain`."""
+# ruff: noqa: F403, F405
 
 from tempo_core.nn.attention import GroupedQueryAttention, MultiHeadAttention
 from tempo_core.nn.containers import Gelu, Lambda, Relu, Sequential, Sigmoid, Silu, Softplus, Tanh
 from tempo_core.nn.conv import Conv1d, Conv2d
-from tempo_core.nn.initializers import (
-    Initializer,
-    constant,
-    glorot_normal,
-    glorot_uniform,
-    he_normal,
-    he_uniform,
-    kaiming_normal,
-    kaiming_uniform,
-    normal,
-    ones,
-    orthogonal,
-    uniform,
-    uniform_fan_in,
-    xavier_normal,
-    xavier_uniform,
-    zeros,
-)
+from tempo_core.nn.initializers import *
 from tempo_core.nn.linear import Embedding, Linear, SwiGLU
 from tempo_core.nn.module import Module
 from tempo_core.nn.norm import Dropout, LayerNorm, RMSNorm

@@ -14,6 +14,11 @@ from tempo_core.errors import ShapeError
 from tempo_core.frontend import random
 from tempo_core.frontend.tensor import Tensor
 
+__all__ = [
+    "Initializer", "constant", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "kaiming_normal", "kaiming_uniform", "normal",
+    "ones", "orthogonal", "uniform", "uniform_fan_in", "xavier_normal", "xavier_uniform", "zeros",
+]  # fmt: skip
+
 Shape = tuple[int, ...]
 Initializer = Callable[[Shape], Tensor]
 

@@ -22,12 +22,12 @@ class Ref:
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision about a node: `text` with a {} for each of `about`.
+    """A decision about a node, or about a step by its name: `text` with a {} for each of `about`.
 
     If the node is gone after the pass, `into` is the node that has its value, in its output number `output` (-1: in none of them).
     """
 
-    node: int
+    node: int | str
     text: str
     about: tuple[object, ...] = ()
     into: int | None = None
@@ -53,8 +53,8 @@ def is_recording() -> bool:
     return _DECISIONS.get() is not None
 
 
-def note(node: int, text: str, *about: object, into: int | None = None, output: int = 0) -> None:
-    """Record a decision about a node."""
+def note(node: int | str, text: str, *about: object, into: int | None = None, output: int = 0) -> None:
+    """Record a decision about a node, or why a step is a loop."""
     decisions = _DECISIONS.get()
     if decisions is not None:
         decisions.append(Decision(node, text, about, into, output))

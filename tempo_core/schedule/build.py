@@ -18,6 +18,7 @@ import islpy as isl
 from tempo_core.errors import CausalityError, NonAffineError
 from tempo_core.ir.graph import Graph
 from tempo_core.prices import MOST_DIVISIONS_FOR_ISL, copy_weight
+from tempo_core.schedule import tree as code
 from tempo_core.schedule.constraints import Statement
 from tempo_core.schedule.lifetimes import Lifetimes
 from tempo_core.schedule.loop_parts import Cuts, begun, cut, rotated
@@ -25,23 +26,6 @@ from tempo_core.schedule.memory import with_deallocs
 from tempo_core.schedule.polyhedral import Schedule
 from tempo_core.schedule.storage import Storage
 from tempo_core.schedule.tidy import Limits, inside_limits, simplified, tightened
-from tempo_core.schedule.tree import (
-    Block,
-    Dealloc,
-    Execute,
-    If,
-    Item,
-    Loop,
-    as_block,
-    changed,
-    counter,
-    flat,
-    guarded,
-    leaves,
-    outer_point,
-    substitute,
-    walk,
-)
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -54,7 +38,7 @@ def build_program(
     bounds: Mapping[Symbol, int],
     storage: Mapping[tuple[int, int], Storage] | None = None,
     least: Mapping[Symbol, int] | None = None,
-) -> Block:
+) -> code.Block:
     """The program that runs all points of all statements in the order of the schedule, for these bounds.
 
     With a `storage`, the program also frees the values of outputs with several slots. `least` are the least bounds of a run, 1 where there is none.
@@ -63,20 +47,20 @@ def build_program(
     times = lifetimes.theta if storage is None else with_deallocs(lifetimes, storage)
     present = {n: time for n, time in times.items() if not time.is_empty()}  # small bounds may leave a branch without points
     if not present:
-        return Block()
+        return code.Block()
     graph = schedule.constraints.graph
     lows = {step: (least or {}).get(step.bound_symbol, 1) - 1 for step in graph.chosen}
     limits: Limits = {chosen_value(step): (low, bounds[step.bound_symbol] - 1) for step, low in lows.items()}
     if len(times) > len(lifetimes.theta):
-        root: Item = _in_sequence(present, 0, _Conversion(schedule.constraints.statements))
+        root: code.Item = _in_sequence(present, 0, _Conversion(schedule.constraints.statements))
     else:
         root = _Loops(schedule, present, bounds, lows).item(present, 0, {})
     anew = _anew(graph)
     root = rotated(simplified(tightened(root, limits, anew), limits))
     values = frozenset(chosen_value(step) for step in graph.chosen if step not in graph.ends())
 
-    def weigh(item: Item) -> int:
-        return sum(copy_weight(graph[leaf.node].op) for leaf in leaves(item) if isinstance(leaf, Execute))
+    def weigh(item: code.Item) -> int:
+        return sum(copy_weight(graph[leaf.node].op) for leaf in code.leaves(item) if isinstance(leaf, code.Execute))
 
     updated = frozenset(node.inputs[position].source for node in graph for position in node.op.updated)
     root = cut(root, limits, Cuts(weigh, updated))
@@ -90,7 +74,7 @@ def build_program(
     check_inner_ends(root, graph)
     if storage is not None:
         root = _batched(root)
-    return as_block(_named(root, graph, frozenset(value.name for value in limits)))
+    return code.as_block(_named(root, graph, frozenset(value.name for value in limits)))
 
 
 def _anew(graph: Graph) -> dict[Symbol, frozenset[Symbol]]:
@@ -98,20 +82,22 @@ def _anew(graph: Graph) -> dict[Symbol, frozenset[Symbol]]:
     anew: dict[Symbol, frozenset[Symbol]] = {}
     for last, steps in graph.outer().items():
         for step in steps if last in graph.chosen else ():
-            count = counter(_unnamed(step.name))
+            count = code.counter(_unnamed(step.name))
             anew[count] = anew.get(count, frozenset()) | {chosen_value(last)}
     return anew
 
 
-def check_inner_ends(root: Item, graph: Graph) -> None:
+def check_inner_ends(root: code.Item, graph: Graph) -> None:
     """Raise CausalityError if a loop or condition depends on an inner end, and is not at one point of the outer steps."""
     for last, steps in graph.outer().items():
-        for item in walk(root) if last in graph.chosen else ():
-            parts = (item.start, item.stop) if isinstance(item, Loop) else (item.condition,) if isinstance(item, If) else ()
+        for item in code.walk(root) if last in graph.chosen else ():
+            parts = (
+                (item.start, item.stop) if isinstance(item, code.Loop) else (item.condition,) if isinstance(item, code.If) else ()
+            )
             if not any(chosen_value(last) in part.symbols for part in parts):
                 continue
-            point = outer_point(item, graph, steps)
-            inside = {each.counter for each in walk(item) if isinstance(each, Loop)}
+            point = code.outer_point(item, graph, steps)
+            inside = {each.counter for each in code.walk(item) if isinstance(each, code.Loop)}
             if point is None or any(part.symbols & inside for part in point):
                 end = graph.ends()[last]
                 raise CausalityError(
@@ -123,7 +109,7 @@ def check_inner_ends(root: Item, graph: Graph) -> None:
 
 def chosen_value(step: Symbol) -> Symbol:
     """The symbol that stands in a program for the point of a step that a run takes."""
-    return counter(step.name)
+    return code.counter(step.name)
 
 
 @dataclass(frozen=True)
@@ -150,16 +136,16 @@ class _Loops:
         self.statements = schedule.constraints.statements
         self.points = {name: time.domain() for name, time in times.items()}
 
-    def item(self, times: dict[str, isl.Map], entry: int, around: dict[Symbol, _Place]) -> Item:
+    def item(self, times: dict[str, isl.Map], entry: int, around: dict[Symbol, _Place]) -> code.Item:
         if entry == self.schedule.depth:
-            return Block(tuple(self._statement(name, time, around) for name, time in times.items()))
+            return code.Block(tuple(self._statement(name, time, around) for name, time in times.items()))
         places: dict[int | None, dict[str, isl.Map]] = {}
         for name, time in times.items():
             value = time.plain_get_val_if_fixed(isl.dim_type.out, entry)
             places.setdefault(None if value.is_nan() else value.to_python(), {})[name] = time
         if None not in places:
             in_order = sorted((place, part) for place, part in places.items() if place is not None)
-            return Block(tuple(self.item(part, entry + 1, around) for _, part in in_order))
+            return code.Block(tuple(self.item(part, entry + 1, around) for _, part in in_order))
         steps = {self._step(name, entry) for name in times}
         step, way = steps.pop() or (None, 0) if len(steps) == 1 else (None, 0)
         if step is None or step in around:
@@ -170,10 +156,10 @@ class _Loops:
         low, high = self._limits(times, step)
         if low == high:
             return self.item(times, entry + 1, {**around, step: _Place(Expr.of(low), low, high)})
-        count = counter(_unnamed(step.name))
+        count = code.counter(_unnamed(step.name))
         body = self.item(times, entry + 1, {**around, step: _Place(way * count.expr, low, high)})
         start, stop = (low, high + 1) if way == 1 else (-high, -low + 1)
-        return Loop(count, Expr.of(start), Expr.of(stop), 1, as_block(body))
+        return code.Loop(count, Expr.of(start), Expr.of(stop), 1, code.as_block(body))
 
     def _step(self, name: str, entry: int) -> tuple[Symbol, int] | None:
         """The step that stands at an entry of a statement's time, and 1 or, if it runs backwards, -1. None for any other entry."""
@@ -195,7 +181,7 @@ class _Loops:
             highs.append(self.points[name].dim_max_val(k).to_python())
         return min(lows), max(highs)
 
-    def _statement(self, name: str, time: isl.Map, around: Mapping[Symbol, _Place]) -> Item:
+    def _statement(self, name: str, time: isl.Map, around: Mapping[Symbol, _Place]) -> code.Item:
         """A statement, under the condition that separates its points from the other points of the loops around."""
         statement, points = self.statements[name], self.points[name]
         steps = statement.node.domain.steps
@@ -203,14 +189,14 @@ class _Loops:
         if None in fixed_steps.values():  # the loops around say which point it is: `i = I - 1`, where the run says what I is
             return self._by_isl({name: time}, self.schedule.depth, around)
         around = {**around, **{step: place for step, place in fixed_steps.items() if place is not None}}
-        execute = Execute(statement.node.id, statement.branch, tuple(around[s].at for s in steps))
+        execute = code.Execute(statement.node.id, statement.branch, tuple(around[s].at for s in steps))
         box = isl.Set.universe(points.get_space())
         for k, step in enumerate(steps):
             box = box.lower_bound_val(isl.dim_type.set, k, isl.Val(around[step].low, CONTEXT))
             box = box.upper_bound_val(isl.dim_type.set, k, isl.Val(around[step].high, CONTEXT))
         if box.is_subset(points):
             return execute
-        return guarded(self._condition(statement, points, box, execute.point), execute)
+        return code.guarded(self._condition(statement, points, box, execute.point), execute)
 
     def _condition(self, statement: Statement, points: isl.Set, box: isl.Set, at: tuple[Expr, ...]) -> Bool:
         """The condition under which a point of `box` is one of a statement's `points`, with `at` in place of the statement's steps."""
@@ -228,7 +214,7 @@ class _Loops:
         value, greatest = points.dim_min_val(k).to_python(), points.dim_max_val(k).to_python()
         return _Place(Expr.of(value), value, value) if value == greatest else None
 
-    def _by_isl(self, times: Mapping[str, isl.Map], entry: int, around: Mapping[Symbol, _Place]) -> Item:
+    def _by_isl(self, times: Mapping[str, isl.Map], entry: int, around: Mapping[Symbol, _Place]) -> code.Item:
         """isl's program for the remaining entries. For isl, the steps of the loops around are parameters."""
         inside = {}
         context = isl.Set.read_from_str(CONTEXT, "{ : }")
@@ -249,7 +235,7 @@ class _Loops:
         return _Conversion(self.statements).of(inside, context, entry, {s.name: p.at for s, p in around.items()})
 
 
-def _in_sequence(times: Mapping[str, isl.Map], entry: int, conversion: _Conversion) -> Item:
+def _in_sequence(times: Mapping[str, isl.Map], entry: int, conversion: _Conversion) -> code.Item:
     """The program of times from `entry` on: a sequence while the entries are numbers, then isl's program for each part.
 
     isl could build the sequence too, but its time grows with the square of the length and more.
@@ -257,7 +243,7 @@ def _in_sequence(times: Mapping[str, isl.Map], entry: int, conversion: _Conversi
     places = _by_place(times, entry)
     if places is None:
         return conversion.of(times, None, entry, {})
-    return Block(tuple(_in_sequence(part, entry + 1, conversion) for part in places))
+    return code.Block(tuple(_in_sequence(part, entry + 1, conversion) for part in places))
 
 
 def _by_place(times: Mapping[str, isl.Map], entry: int) -> list[dict[str, isl.Map]] | None:
@@ -330,7 +316,7 @@ class _Conversion:
         self.statements = statements
         self.strided: dict[str, tuple[isl.Set, isl.Set]] = {}  # name -> (points, all points between them)
 
-    def of(self, times: Mapping[str, isl.Map], context: isl.Set | None, entry: int, symbols: dict[str, Expr]) -> Item:
+    def of(self, times: Mapping[str, isl.Map], context: isl.Set | None, entry: int, symbols: dict[str, Expr]) -> code.Item:
         """The program of statements at these times.
 
         isl does not see strides: with them, isl shifts strided statements against others in the loop, sometimes past
@@ -340,20 +326,20 @@ class _Conversion:
         self.strided = {n: (times[n].domain(), time.domain()) for n, time in whole.items() if time is not times[n]}
         return self.convert(_ast(whole, context, entry), symbols)
 
-    def convert(self, node: isl.AstNode, symbols: dict[str, Expr]) -> Item:
+    def convert(self, node: isl.AstNode, symbols: dict[str, Expr]) -> code.Item:
         kind = node.get_type()
         if kind == isl.ast_node_type.block:
             children = node.block_get_children()
-            return Block(tuple(self.convert(children.get_at(k), symbols) for k in range(children.n_ast_node())))
+            return code.Block(tuple(self.convert(children.get_at(k), symbols) for k in range(children.n_ast_node())))
         if kind == isl.ast_node_type.if_:
-            orelse = as_block(self.convert(node.if_get_else_node(), symbols)) if node.if_has_else_node() else None
-            then = as_block(self.convert(node.if_get_then_node(), symbols))
-            return If(condition_from_ast(node.if_get_cond(), symbols), then, orelse)
+            orelse = code.as_block(self.convert(node.if_get_else_node(), symbols)) if node.if_has_else_node() else None
+            then = code.as_block(self.convert(node.if_get_then_node(), symbols))
+            return code.If(condition_from_ast(node.if_get_cond(), symbols), then, orelse)
         if kind == isl.ast_node_type.for_:
             return self._loop(node, symbols)
         return self._leaf(node, symbols)
 
-    def _loop(self, node: isl.AstNode, symbols: dict[str, Expr]) -> Item:
+    def _loop(self, node: isl.AstNode, symbols: dict[str, Expr]) -> code.Item:
         name = node.for_get_iterator().get_id().get_name()
         starts = _cases(node.for_get_init(), symbols)
         if node.for_is_degenerate():
@@ -362,29 +348,31 @@ class _Conversion:
         stops = _cases(condition.get_op_arg(1), symbols)
         past = 1 if condition.get_op_type() == isl.ast_expr_op_type.le else 0
         step = node.for_get_inc().get_val().to_python()
-        count = counter(_unnamed(name))
-        body = as_block(self.convert(node.for_get_body(), {**symbols, name: count.expr}))
-        return _chosen([starts, stops], lambda start, stop: Loop(count, start, stop + past, step, body))
+        count = code.counter(_unnamed(name))
+        body = code.as_block(self.convert(node.for_get_body(), {**symbols, name: count.expr}))
+        return _chosen([starts, stops], lambda start, stop: code.Loop(count, start, stop + past, step, body))
 
-    def _leaf(self, node: isl.AstNode, symbols: dict[str, Expr]) -> Item:
+    def _leaf(self, node: isl.AstNode, symbols: dict[str, Expr]) -> code.Item:
         call = node.user_get_expr()
         name = call.get_op_arg(0).get_id().get_name()
         cases = [_cases(call.get_op_arg(k), symbols) for k in range(1, call.get_op_n_arg())]
         return _chosen(cases, lambda *point: self._guarded(name, point, symbols))
 
-    def _guarded(self, name: str, point: tuple[Expr, ...], symbols: dict[str, Expr]) -> Item:
+    def _guarded(self, name: str, point: tuple[Expr, ...], symbols: dict[str, Expr]) -> code.Item:
         """A strided statement under the condition that selects its points; any other statement alone."""
         statement = self._statement(name, point)
         if name not in self.strided:
             return statement
         points, whole = (_numbered(part) for part in self.strided[name])
-        return guarded(condition_within(points, whole, {**symbols, **{f"@{k}": at for k, at in enumerate(point)}}), statement)
+        return code.guarded(
+            condition_within(points, whole, {**symbols, **{f"@{k}": at for k, at in enumerate(point)}}), statement
+        )
 
-    def _statement(self, name: str, point: tuple[Expr, ...]) -> Item:
+    def _statement(self, name: str, point: tuple[Expr, ...]) -> code.Item:
         if name in self.statements:
-            return Execute(self.statements[name].node.id, self.statements[name].branch, point)
+            return code.Execute(self.statements[name].node.id, self.statements[name].branch, point)
         node_id, output, _ = name[1:].split("_")
-        return Dealloc(int(node_id), int(output), point)
+        return code.Dealloc(int(node_id), int(output), point)
 
 
 def _cases(tree: isl.AstExpr, symbols: dict[str, Expr]) -> list[tuple[Bool, Expr]]:
@@ -401,14 +389,14 @@ def _cases(tree: isl.AstExpr, symbols: dict[str, Expr]) -> list[tuple[Bool, Expr
     return chosen + [(~condition & c, e) for c, e in _cases(arguments[2], symbols)]
 
 
-def _chosen(cases: list[list[tuple[Bool, Expr]]], make: Callable[..., Item]) -> Item:
+def _chosen(cases: list[list[tuple[Bool, Expr]]], make: Callable[..., code.Item]) -> code.Item:
     """`make(*values)`, under conditions where an expression has several cases."""
-    item: Item | None = None
+    item: code.Item | None = None
     for case in itertools.product(*cases):
         condition = conjunction(*(c for c, _ in case))
         if condition is not FALSE:
             chosen = make(*(e for _, e in case))
-            item = chosen if item is None else If(condition, as_block(chosen), as_block(item))
+            item = chosen if item is None else code.If(condition, code.as_block(chosen), code.as_block(item))
     assert item is not None, "one of the cases holds"
     return item
 
@@ -421,13 +409,13 @@ def _unnamed(name: str) -> str:
     return f"{name}@"
 
 
-def _named(item: Item, graph: Graph, used: frozenset[str]) -> Item:
+def _named(item: code.Item, graph: Graph, used: frozenset[str]) -> code.Item:
     """The item with counters named after the step that they count, and shifted so that most statements run at the counter.
 
     `used` are the names of the counters around.
     """
-    if not isinstance(item, Loop):
-        return changed(item, lambda part: _named(part, graph, used))
+    if not isinstance(item, code.Loop):
+        return code.changed(item, lambda part: _named(part, graph, used))
     counted = _counted_step(item, graph)
     if counted is None:
         name, shift = "", -item.start if item.start.is_constant else Expr.of(0)
@@ -435,17 +423,17 @@ def _named(item: Item, graph: Graph, used: frozenset[str]) -> Item:
         name, shift = counted[0], Expr.of(counted[1])
     if not name or name in used:
         name = next(f"c{k}" for k in range(len(used) + 1) if f"c{k}" not in used)
-    count = counter(name)
-    body = as_block(substitute(item.body, {item.counter: count.expr - shift}))
-    body = as_block(_named(simplified(body, {}), graph, used | {name}))
-    return Loop(count, item.start + shift, item.stop + shift, item.step, body)
+    count = code.counter(name)
+    body = code.as_block(code.substitute(item.body, {item.counter: count.expr - shift}))
+    body = code.as_block(_named(simplified(body, {}), graph, used | {name}))
+    return code.Loop(count, item.start + shift, item.stop + shift, item.step, body)
 
 
-def _counted_step(loop: Loop, graph: Graph) -> tuple[str, int] | None:
+def _counted_step(loop: code.Loop, graph: Graph) -> tuple[str, int] | None:
     """The (step, shift) for which most statements of a loop run at `counter + shift`; None without statements."""
     votes: Counter[tuple[str, int]] = Counter()
-    for leaf in leaves(loop.body):
-        if isinstance(leaf, Execute):
+    for leaf in code.leaves(loop.body):
+        if isinstance(leaf, code.Execute):
             for step, part in zip(graph[leaf.node].domain.steps, leaf.point, strict=True):
                 shift = part - loop.counter.expr
                 if shift.is_constant:
@@ -455,19 +443,19 @@ def _counted_step(loop: Loop, graph: Graph) -> tuple[str, int] | None:
     return max(votes, key=lambda vote: (votes[vote], vote[1] == 0, vote[1]))
 
 
-def _batched(item: Item) -> Item:
+def _batched(item: code.Item) -> code.Item:
     """The item with one `Dealloc` of a range in place of each loop that only frees consecutive points."""
-    item = changed(item, _batched)
-    if isinstance(item, Block):
-        return Block(tuple(flat(item)))
-    if not isinstance(item, Loop):
+    item = code.changed(item, _batched)
+    if isinstance(item, code.Block):
+        return code.Block(tuple(code.flat(item)))
+    if not isinstance(item, code.Loop):
         return item
-    freed = [_range_freed(leaf, item) for leaf in item.body.children if isinstance(leaf, Dealloc)]
+    freed = [_range_freed(leaf, item) for leaf in item.body.children if isinstance(leaf, code.Dealloc)]
     ranges = tuple(each for each in freed if each is not None)
-    return Block(ranges) if len(ranges) == len(item.body.children) else item
+    return code.Block(ranges) if len(ranges) == len(item.body.children) else item
 
 
-def _range_freed(leaf: Dealloc, loop: Loop) -> Dealloc | None:
+def _range_freed(leaf: code.Dealloc, loop: code.Loop) -> code.Dealloc | None:
     """One `Dealloc` for all that a loop over `leaf` frees, if the counter moves exactly one coordinate of the point."""
     moving = [k for k, part in enumerate(leaf.point) if loop.counter in part.symbols]
     if len(moving) != 1:
@@ -477,4 +465,4 @@ def _range_freed(leaf: Dealloc, loop: Loop) -> Dealloc | None:
         return None
     offset = part - loop.counter.expr
     freed = Range(loop.start + offset, loop.stop + offset)
-    return Dealloc(leaf.node, leaf.output, (*leaf.point[: moving[0]], freed, *leaf.point[moving[0] + 1 :]))
+    return code.Dealloc(leaf.node, leaf.output, (*leaf.point[: moving[0]], freed, *leaf.point[moving[0] + 1 :]))

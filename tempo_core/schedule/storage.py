@@ -84,6 +84,17 @@ def fold(
     return _Folding(schedule, bounds).run(only)
 
 
+def keepers(
+    schedule: Schedule, bounds: Mapping[Symbol, int], keys: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], list[Read]]:
+    """The reads of each output that keep its store: those for which, alone, as many slots would be needed as for any other."""
+    folding, kept = _Folding(schedule, bounds), dict[tuple[int, int], list[Read]]()
+    for key in keys:
+        needs = [(math.prod(folding._slots(key[0], [read])[0]), read) for read in folding.reads.get(key, [])]
+        kept[key] = [read for need, read in needs if need == max(need for need, _ in needs)]
+    return kept
+
+
 class _Folding:
     def __init__(self, schedule: Schedule, bounds: Mapping[Symbol, int]):
         self.schedule, self.bounds, self.constraints = schedule, bounds, schedule.constraints

@@ -57,6 +57,102 @@ def test_a_program_with_a_function_on_the_host(golden: Callable[[str, str], None
     golden("explain/on_host.txt", on_host().explain())
 
 
+def recurrent(t: tp.Expr, T: tp.Expr) -> tp.Tensor:
+    """A gradient through all points of a recurrence."""
+    w = tp.input("w", (8,), requires_grad=True)
+    h = tp.recurrence((8,), domain=(t,), name="h")
+    tp.carry(h, tp.ones((8,)), (h * w).sin())
+    h[T - 1].sum().backward()
+    return w.grad
+
+
+def over_its_past(t: tp.Expr, T: tp.Expr) -> tp.Tensor:
+    """Attention of a state to all states before it."""
+    s = tp.recurrence((8,), domain=(t,), name="s")
+    past = s[0 : t + 1]
+    weights = (past @ s).softmax(0)
+    tp.carry(s, tp.ones((8,)), (weights @ past).tanh())
+    return s[T - 1]
+
+
+def with_a_small_product(t: tp.Expr, T: tp.Expr) -> tp.Tensor:
+    """Products that are smaller than the states that they read, and sums that are smaller still."""
+    h = tp.recurrence((256, 64), domain=(t,), name="h")
+    tp.carry(h, tp.ones((256, 64)), (h * 0.5).sin())
+    y = (h @ tp.input("w", (64, 1))).named("y")
+    z = h.exp().sum().named("z")
+    return (y[0:T] ** 2).sum() + (z[0:T] ** 2).max()
+
+
+def of_a_window(t: tp.Expr, T: tp.Expr) -> tp.Tensor:
+    s = tp.recurrence((8,), domain=(t,), name="s")
+    mean = s[tp.max(t - 3, 0) : t + 1].mean(0).named("mean")
+    tp.carry(s, tp.ones((8,)), mean.sin() + s[t // 2])
+    return s[T - 1]
+
+
+def with_a_sink(t: tp.Expr, T: tp.Expr) -> tp.Tensor:
+    """Nothing forbids all points at once, but a function on the host is called at each."""
+    x = tp.input("x", (8,), domain=(t,))
+    tp.sink(lambda value, t: None, x.exp(), name="show")
+    return (x * x).named("squares")
+
+
+def compiled(make: Callable[[tp.Expr, tp.Expr], tp.Tensor], config: tp.Config | None = None) -> tp.Program:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        result = make(t, T)
+    return ctx.compile({T: 100}, result, config)
+
+
+@pytest.mark.parametrize(
+    "make", [recurrent, over_its_past, with_a_small_product, of_a_window, with_a_sink], ids=lambda make: make.__name__
+)
+def test_steps_that_stay_loops_and_large_stores(
+    make: Callable[[tp.Expr, tp.Expr], tp.Tensor], golden: Callable[[str, str], None]
+) -> None:
+    parts = [part for part in compiled(make).explain().split("\n\n") if part.startswith(("steps", "stores"))]
+    golden(f"explain/{make.__name__}.txt", "\n\n".join(parts) + "\n")
+
+
+def sizes(program: tp.Program) -> dict[str, int]:
+    return {tensor.name: tensor.bytes for tensor in program.plan().tensors}
+
+
+def test_what_is_said_to_make_a_store_smaller_does() -> None:
+    program = compiled(recurrent)
+    text, before = program.explain(), sizes(program)
+    assert 'smaller: for the gradient, `Config(checkpoint={"t": 10})`' in program.explain("h")
+    assert max(sizes(compiled(recurrent, tp.Config(checkpoint={"t": 10}))).values()) * 10 <= before["h"]
+    product = next(line for line in text.split("\n") if line.startswith("  `mul in sum.backward`"))
+    assert '`Config(disable=("vectorize(t)",))` has one at a time' in product
+    after = sizes(compiled(recurrent, tp.Config(disable=("vectorize(t)",))))
+    assert after["mul in sum.backward"] * 100 == before["mul in sum.backward"]
+
+
+def test_a_step_is_a_loop_by_an_option_or_by_its_price() -> None:
+    option = "no read forbids all points at once: an option does, `disable`, `tile` or `checkpoint`"
+
+    def first_loop(program: tp.Program) -> list[str]:
+        part = next(part for part in program.explain().split("\n\n") if part.startswith("steps"))
+        return [line.strip() for line in part.split("\n")[1:]]
+
+    assert option in first_loop(compiled(with_a_sink, tp.Config(disable=("vectorize(t)",))))
+    assert option in first_loop(compiled(with_a_sink, tp.Config(disable=("vectorize",))))
+    tiled = first_loop(compiled(lambda t, T: (tp.input("x", (8,), domain=(t,))[0:T] ** 2).sum(), tp.Config(tile={"t": 10})))
+    assert option in tiled
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        q, k, v = (tp.input(name, (32,), domain=(t,)) for name in "qkv")
+        y = (k[0 : t + 1] @ q).softmax(0) @ v[0 : t + 1]
+    by_price = ctx.compile({T: 500}, y, tp.Config(memory_limit="800KB"))
+    assert by_price.choice is not None and by_price.choice.form.loops == ("t",)
+    assert any(
+        line.startswith("by its price: a loop over t: ") and "too large: as without a limit" in line
+        for line in first_loop(by_price)
+    )
+
+
 def test_one_tensor_at_a_time() -> None:
     program = trained()
     whole = program.explain()

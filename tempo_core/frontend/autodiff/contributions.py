@@ -5,28 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tempo_core.frontend.tensor import Tensor, apply, view
+from tempo_core.ir import ops
 from tempo_core.ir.axes import dropped, left_out
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ops import (
-    Binary,
-    Broadcast,
-    Cast,
-    Concat,
-    CumSum,
-    DiscountedSum,
-    Flip,
-    Gather,
-    Identity,
-    Op,
-    Pad,
-    Permute,
-    Reduce,
-    Reshape,
-    Scatter,
-    Slice,
-    Unary,
-    Where,
-)  # fmt: skip
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, index_steps
 from tempo_core.symbolic.expr import Expr, Maximum, Minimum
@@ -64,13 +45,14 @@ def as_key(back: Index) -> Expr | slice[Expr, Expr, int]:
 
 
 _LINEAR = (
-    Identity, Reshape, Permute, Broadcast, Slice, Pad, Concat, Flip, Gather, Cast, CumSum, DiscountedSum, Where,
+    ops.Identity, ops.Reshape, ops.Permute, ops.Broadcast, ops.Slice, ops.Pad, ops.Concat, ops.Flip, ops.Gather, ops.Cast, ops.CumSum,
+    ops.DiscountedSum, ops.Where,
 )  # fmt: skip
 
 
-def uses_values(op: Op) -> bool:
+def uses_values(op: ops.Op) -> bool:
     """Whether an op's gradient rule multiplies by the values of its operands or results."""
-    if isinstance(op, (Binary, Reduce, Scatter, Unary)):
+    if isinstance(op, (ops.Binary, ops.Reduce, ops.Scatter, ops.Unary)):
         return op.fn not in ("add", "sub", "sum", "neg")
     return not isinstance(op, _LINEAR)
 
@@ -78,22 +60,22 @@ def uses_values(op: Op) -> bool:
 def overflows(graph: Graph, node: Node) -> bool:
     """Whether an op gives infinities for some finite operands: for example, it divides, or takes the maximum of no elements."""
     op = node.op
-    if isinstance(op, Reduce) and op.fn in ("max", "min"):
+    if isinstance(op, ops.Reduce) and op.fn in ("max", "min"):
         shape = graph.edge_type(node.inputs[0]).shape
         return not all(provably_nonnegative(shape[a] - 1) for a in op.axes)
-    if isinstance(op, Scatter):
+    if isinstance(op, ops.Scatter):
         return op.unwritten in ("lowest", "highest")
-    return isinstance(op, (Binary, Unary)) and op.function.is_unbounded
+    return isinstance(op, (ops.Binary, ops.Unary)) and op.function.is_unbounded
 
 
 def without_broadcast_axis(x: Tensor, axis: int) -> Tensor | None:
     """`x` without `axis`, if x only repeats its elements along that axis; else None."""
     node = x.node
-    if isinstance(node.op, Identity) and not node.op.stop_gradient:
+    if isinstance(node.op, ops.Identity) and not node.op.stop_gradient:
         return None
-    if not isinstance(node.op, Broadcast) or x.materialized() is not x or axis in node.op.axes:
+    if not isinstance(node.op, ops.Broadcast) or x.materialized() is not x or axis in node.op.axes:
         return None
-    op, inner = Broadcast(left_out(node.op.shape, axis), dropped(node.op.axes, axis)), view(x.context, node.inputs[0])
+    op, inner = ops.Broadcast(left_out(node.op.shape, axis), dropped(node.op.axes, axis)), view(x.context, node.inputs[0])
     return inner if op.shape == inner.type.shape else apply(op, inner)
 
 

@@ -12,32 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+import tempo_core.frontend.functions as fn
 from tempo_core.frontend.autodiff.slopes import NoGradient, Zero, slope_of
-from tempo_core.frontend.functions import (
-    arange,
-    argsort,
-    broadcast_to,
-    cast,
-    constant,
-    cumprod,
-    cumsum,
-    equal,
-    evaluate,
-    flip,
-    greater,
-    linear_scan,
-    logical_or,
-    ones_like,
-    pad_axis,
-    power,
-    reshape,
-    scatter_add,
-    take,
-    total,
-    transpose,
-    where,
-    zeros_like,
-)  # fmt: skip
 from tempo_core.frontend.inputs import udf
 from tempo_core.frontend.tensor import Tensor, apply
 from tempo_core.ir import ops
@@ -64,11 +40,11 @@ def _binary(op: ops.Binary, operands: Tensors, results: Tensors, gradients: Tens
 
 def _where(op: ops.Where, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     condition, (g,) = operands[0], gradients
-    return None, where(condition, g, 0), where(condition, 0, g)
+    return None, fn.where(condition, g, 0), fn.where(condition, 0, g)
 
 
 def _cast(op: ops.Cast, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
-    return (cast(gradients[0], operands[0].dtype) if is_float(operands[0].dtype) else None,)
+    return (fn.cast(gradients[0], operands[0].dtype) if is_float(operands[0].dtype) else None,)
 
 
 def _identity(op: ops.Identity, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
@@ -88,8 +64,8 @@ def _reduce(op: ops.Reduce, operands: Tensors, results: Tensors, gradients: Tens
 
 def _extreme(g: Tensor, x: Tensor, y: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Equal extremes share the gradient."""
-    is_extreme = cast(equal(x, _spread(y, x, axes)), g.dtype)
-    return _spread(g / total(is_extreme, axes), x, axes) * is_extreme
+    is_extreme = fn.cast(fn.equal(x, _spread(y, x, axes)), g.dtype)
+    return _spread(g / fn.total(is_extreme, axes), x, axes) * is_extreme
 
 
 REDUCE: Mapping[str, Callable[[Tensor, Tensor, Tensor, tuple[int, ...]], Tensor] | Zero] = {
@@ -107,9 +83,9 @@ def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     *outer, axis = axes
     products = []
     for reverse in (False, True):
-        last = evaluate(x.type.shape[axis] - 1 if reverse else Expr.of(0))
-        edge = apply(ops.Broadcast(x.type.shape, (axis,)), equal(arange(x.type.shape[axis]), last))
-        products.append(where(edge, 1, _shifted(cumprod(x, axis, reverse), axis, backwards=reverse)))
+        last = fn.evaluate(x.type.shape[axis] - 1 if reverse else Expr.of(0))
+        edge = apply(ops.Broadcast(x.type.shape, (axis,)), fn.equal(fn.arange(x.type.shape[axis]), last))
+        products.append(fn.where(edge, 1, _shifted(fn.cumprod(x, axis, reverse), axis, backwards=reverse)))
     others = products[0] * products[1]
     if not outer:
         return others
@@ -117,7 +93,7 @@ def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def _cumsum(op: ops.CumSum, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
-    return (cumsum(gradients[0], op.axis, not op.reverse),)
+    return (fn.cumsum(gradients[0], op.axis, not op.reverse),)
 
 
 def _cummax(op: ops.CumMax, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
@@ -125,17 +101,19 @@ def _cummax(op: ops.CumMax, operands: Tensors, results: Tensors, gradients: Tens
     (x,), (y,), (g,) = operands, results, gradients
     before = _shifted(y, op.axis, backwards=op.reverse)
     size = x.type.shape[op.axis]
-    end = apply(ops.Broadcast(x.type.shape, (op.axis,)), equal(arange(size), evaluate(size - 1 if op.reverse else Expr.of(0))))
-    is_new_maximum = cast(logical_or(end, greater(x, before)), g.dtype)
+    end = apply(
+        ops.Broadcast(x.type.shape, (op.axis,)), fn.equal(fn.arange(size), fn.evaluate(size - 1 if op.reverse else Expr.of(0)))
+    )
+    is_new_maximum = fn.cast(fn.logical_or(end, fn.greater(x, before)), g.dtype)
     until_next = _shifted(1 - is_new_maximum, op.axis, backwards=not op.reverse)
-    return (is_new_maximum * linear_scan(until_next, g, op.axis, not op.reverse),)
+    return (is_new_maximum * fn.linear_scan(until_next, g, op.axis, not op.reverse),)
 
 
 def _linear_scan(op: ops.LinearScan, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     """h = ∂b obeys the scan in the other direction with the coefficients moved by one; ∂c[k] = h[k] * y[k - 1]."""
     (c, _), (y,), (g,) = operands, results, gradients
     next_coefficients = _shifted(c, op.axis, backwards=not op.reverse)
-    h = linear_scan(next_coefficients, g, op.axis, not op.reverse)
+    h = fn.linear_scan(next_coefficients, g, op.axis, not op.reverse)
     return h * _shifted(y, op.axis, backwards=op.reverse), h
 
 
@@ -144,14 +122,14 @@ def _shifted(x: Tensor, axis: int, backwards: bool) -> Tensor:
     size = x.type.shape[axis]
     one = Expr.of(1) if provably_nonnegative(size - 1) else minimum(size, 1)  # of no elements, none is cut off
     if backwards:
-        return pad_axis(apply(ops.Slice(axis, one, size), x), axis, 0, one)
-    return pad_axis(apply(ops.Slice(axis, Expr.of(0), size - one), x), axis, one, 0)
+        return fn.pad_axis(apply(ops.Slice(axis, one, size), x), axis, 0, one)
+    return fn.pad_axis(apply(ops.Slice(axis, Expr.of(0), size - one), x), axis, one, 0)
 
 
 def _discounted_sum(op: ops.DiscountedSum, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
     (x,), (g,) = operands, gradients
     size = x.type.shape[op.axis]
-    weights = power(constant(op.gamma, x.dtype), cast(arange(size), x.dtype))
+    weights = fn.power(fn.constant(op.gamma, x.dtype), fn.cast(fn.arange(size), x.dtype))
     return (_spread(g, x, (op.axis,)) * apply(ops.Broadcast(x.type.shape, (op.axis,)), weights),)
 
 
@@ -166,7 +144,7 @@ def _dot(op: ops.Dot, operands: Tensors, results: Tensors, gradients: Tensors) -
 def _contracted(g: Tensor, of_g: Labels, x: Tensor, of_x: Labels, wanted: Labels) -> Tensor:
     """The contraction of values whose dimensions have labels, with the labels `wanted` in their order."""
     op, labels = contraction(of_g, of_x, tuple(label for label in of_g if label in of_x and label not in wanted))
-    return transpose(apply(op, g, x), *(labels.index(label) for label in wanted)) if wanted else apply(op, g, x)
+    return fn.transpose(apply(op, g, x), *(labels.index(label) for label in wanted)) if wanted else apply(op, g, x)
 
 
 def _conv(op: ops.Conv, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
@@ -178,31 +156,31 @@ def _conv(op: ops.Conv, operands: Tensors, results: Tensors, gradients: Tensors)
     channels, features = w.type.shape[n], w.type.shape[-1] // op.groups
 
     # For x: g, spread out, convolved with the flipped kernel, whose channels and features are exchanged within each group.
-    flipped = reshape(flip(w, space), (*kernel, channels, op.groups, features))
-    flipped = reshape(transpose(flipped, *space, n + 2, n + 1, n), (*kernel, features, op.groups * channels))
+    flipped = fn.reshape(fn.flip(w, space), (*kernel, channels, op.groups, features))
+    flipped = fn.reshape(fn.transpose(flipped, *space, n + 2, n + 1, n), (*kernel, features, op.groups * channels))
     low = tuple(op.extent(k, kernel[k]) - 1 - op.low[k] for k in space)
     to_x = replace(op, strides=op.spread, spread=op.strides, low=low)
     to_x = replace(to_x, high=tuple(to_x.high_for(k, out[k], kernel[k], sizes[k]) for k in space))
 
     # For w: x convolved with g as the kernel; a group's channels act as the batch, and the batch is summed like channels.
-    of_x = reshape(x, (batch, *sizes, op.groups, channels))
-    of_x = reshape(transpose(of_x, n + 2, *(k + 1 for k in space), n + 1, 0), (channels, *sizes, op.groups * batch))
-    of_g = transpose(reshape(g, (batch, *out, w.type.shape[-1])), *(k + 1 for k in space), 0, n + 1)
+    of_x = fn.reshape(x, (batch, *sizes, op.groups, channels))
+    of_x = fn.reshape(fn.transpose(of_x, n + 2, *(k + 1 for k in space), n + 1, 0), (channels, *sizes, op.groups * batch))
+    of_g = fn.transpose(fn.reshape(g, (batch, *out, w.type.shape[-1])), *(k + 1 for k in space), 0, n + 1)
     to_w = replace(op, strides=op.dilation, dilation=op.strides)
     to_w = replace(to_w, high=tuple(to_w.high_for(k, sizes[k], out[k], kernel[k]) for k in space))
-    return apply(to_x, g, flipped), transpose(apply(to_w, of_x, of_g), *(k + 1 for k in space), 0, n + 1)
+    return apply(to_x, g, flipped), fn.transpose(apply(to_w, of_x, of_g), *(k + 1 for k in space), 0, n + 1)
 
 
 def _reshape(op: ops.Reshape, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
-    return (reshape(gradients[0], operands[0].type.shape),)
+    return (fn.reshape(gradients[0], operands[0].type.shape),)
 
 
 def _permute(op: ops.Permute, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
-    return (transpose(gradients[0], *(op.order.index(k) for k in range(len(op.order)))) if op.order else gradients[0],)
+    return (fn.transpose(gradients[0], *(op.order.index(k) for k in range(len(op.order)))) if op.order else gradients[0],)
 
 
 def _broadcast(op: ops.Broadcast, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
-    return (total(gradients[0], tuple(a for a in range(len(op.shape)) if a not in op.axes)),)
+    return (fn.total(gradients[0], tuple(a for a in range(len(op.shape)) if a not in op.axes)),)
 
 
 def _slice(op: ops.Slice, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
@@ -210,7 +188,9 @@ def _slice(op: ops.Slice, operands: Tensors, results: Tensors, gradients: Tensor
     if op.stride == 1:
         # Where the slice reached past the end the amount is negative, which cuts.
         return (apply(ops.Pad(op.axis, op.start, x.type.shape[op.axis] - op.stop), g),)
-    return (scatter_add(g, evaluate(op.start) + arange(g.type.shape[op.axis]) * op.stride, x.type.shape[op.axis], op.axis),)
+    return (
+        fn.scatter_add(g, fn.evaluate(op.start) + fn.arange(g.type.shape[op.axis]) * op.stride, x.type.shape[op.axis], op.axis),
+    )
 
 
 def _pad(op: ops.Pad, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
@@ -228,7 +208,7 @@ def _concat(op: ops.Concat, operands: Tensors, results: Tensors, gradients: Tens
 
 
 def _flip(op: ops.Flip, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
-    return (flip(gradients[0], op.axis),)
+    return (fn.flip(gradients[0], op.axis),)
 
 
 def _gather(op: ops.Gather, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
@@ -236,8 +216,8 @@ def _gather(op: ops.Gather, operands: Tensors, results: Tensors, gradients: Tens
     last, at = x.type.shape[op.axis] - 1, positions.node.op.value if isinstance(positions.node.op, ops.Eval) else None
     is_inside = isinstance(at, Expr) and provably_nonnegative(at) and provably_nonnegative(last - at)
     if not is_inside:  # positions outside are those of the ends
-        positions = apply(ops.Binary("minimum"), positions, broadcast_to(evaluate(last), positions.type.shape))
-        positions = apply(ops.Binary("maximum"), positions, broadcast_to(constant(0, "int32"), positions.type.shape))
+        positions = apply(ops.Binary("minimum"), positions, fn.broadcast_to(fn.evaluate(last), positions.type.shape))
+        positions = apply(ops.Binary("maximum"), positions, fn.broadcast_to(fn.constant(0, "int32"), positions.type.shape))
     return apply(ops.Scatter(op.axis, x.type.shape[op.axis], op.batch), gradients[0], positions), None
 
 
@@ -249,31 +229,33 @@ def _scatter(op: ops.Scatter, operands: Tensors, results: Tensors, gradients: Te
     inside = apply(ops.Broadcast(updates.type.shape, axes), (positions >= 0) & (positions < op.size))
 
     def at_positions(x: Tensor) -> Tensor:
-        return where(inside, apply(ops.Gather(op.axis, op.batch), x, positions), 0)  # updates outside were dropped
+        return fn.where(inside, apply(ops.Gather(op.axis, op.batch), x, positions), 0)  # updates outside were dropped
 
     if op.fn == "add":
         return at_positions(g), None
     if op.fn == "mul":
         return at_positions(g) * _product_of_others_there(updates, positions, op.axis), None
-    is_extreme = cast(equal(updates, at_positions(y)), g.dtype)
+    is_extreme = fn.cast(fn.equal(updates, at_positions(y)), g.dtype)
     count = apply(replace(op, fn="add"), is_extreme, positions)
-    return at_positions(g / where(count > 0, count, 1)) * is_extreme, None
+    return at_positions(g / fn.where(count > 0, count, 1)) * is_extreme, None
 
 
 def _product_of_others_there(updates: Tensor, positions: Tensor, axis: int) -> Tensor:
     """For each update the product of the others with its position: in the order of positions, of those before it and those after it."""
     shape, end = updates.type.shape, axis + positions.rank
     count = ops.product(positions.type.shape)
-    places = reshape(positions, (count,))
-    order = argsort(places)
-    ordered = take(reshape(updates, (*shape[:axis], count, *shape[end:])), order, axis)
-    numbers, products = take(places, order), ones_like(ordered)
+    places = fn.reshape(positions, (count,))
+    order = fn.argsort(places)
+    ordered = fn.take(fn.reshape(updates, (*shape[:axis], count, *shape[end:])), order, axis)
+    numbers, products = fn.take(places, order), fn.ones_like(ordered)
     for reverse in (False, True):
-        is_same = equal(_shifted(numbers + 1, 0, backwards=reverse), numbers + 1)  # at the end 0, for which nothing was scattered
+        is_same = fn.equal(
+            _shifted(numbers + 1, 0, backwards=reverse), numbers + 1
+        )  # at the end 0, for which nothing was scattered
         is_same = apply(ops.Broadcast(ordered.type.shape, (axis,)), is_same)
-        factors = where(is_same, _shifted(ordered, axis, backwards=reverse), 0)
-        products = products * linear_scan(factors, where(is_same, zeros_like(ordered), 1), axis, reverse)
-    return reshape(take(products, argsort(order), axis), shape)
+        factors = fn.where(is_same, _shifted(ordered, axis, backwards=reverse), 0)
+        products = products * fn.linear_scan(factors, fn.where(is_same, fn.zeros_like(ordered), 1), axis, reverse)
+    return fn.reshape(fn.take(products, fn.argsort(order), axis), shape)
 
 
 def _udf(op: ops.Udf, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:

@@ -27,7 +27,7 @@ from tempo_core.ir.ranges.lifted import convolved, is_scan, lifting_of, pick_of
 from tempo_core.ir.ranges.past_convolutions import past_convolution_of
 from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.ir.types import is_float
-from tempo_core.prices import LEAST_POINTS_TO_TRANSFORM, pays_to_convolve, worth_scanning
+from tempo_core.prices import pays_to_convolve, worth_scanning
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, step_order
 from tempo_core.symbolic.expr import Expr, maximum, minimum
@@ -122,7 +122,7 @@ def _convolved_or_picked(graph: Graph, node: Node) -> Edge | None:
     past = past_convolution_of(graph, node)
     is_long = past is not None and window_width(past.index, past.step, node.domain) is None
     if past is not None and is_long and pays_to_convolve(past.step.bound_expr):
-        return past.value(LEAST_POINTS_TO_TRANSFORM)
+        return past.value()
     return None if pick is None or window_width(pick.index, pick.step, node.domain) is not None else pick.value()
 
 

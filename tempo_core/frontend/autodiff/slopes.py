@@ -18,33 +18,7 @@ from typing import TypeAlias
 import ml_dtypes
 import numpy as np
 
-from tempo_core.frontend.functions import (
-    absolute,
-    cast,
-    cos,
-    cosh,
-    equal,
-    exp,
-    floor,
-    greater_equal,
-    isfinite,
-    less_equal,
-    log,
-    logical_and,
-    logical_not,
-    logical_or,
-    maximum_of,
-    neg,
-    power,
-    reciprocal,
-    rsqrt,
-    sigmoid,
-    sign,
-    sin,
-    sinh,
-    square,
-    where,
-)
+import tempo_core.frontend.functions as fn
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.ir import ops
 
@@ -77,7 +51,7 @@ def finite(x: Tensor) -> Tensor:
     For slopes that are even and vanish at infinity. With an infinite x, the next derivative would be 0 times infinity: NaN.
     """
     limits = ml_dtypes.finfo(ml_dtypes.bfloat16) if x.dtype == "bfloat16" else np.finfo(x.dtype)
-    return where(equal(absolute(x), math.inf), float(limits.max), x)
+    return fn.where(fn.equal(fn.absolute(x), math.inf), float(limits.max), x)
 
 
 def one_less_square(x: Tensor) -> Tensor:
@@ -85,7 +59,7 @@ def one_less_square(x: Tensor) -> Tensor:
 
     At ±1 it is the plain formula, because the slopes of the product would be 0 times infinity there.
     """
-    return where(equal(absolute(x), 1), 1 - square(x), (1 - x) * (1 + x))
+    return fn.where(fn.equal(fn.absolute(x), 1), 1 - fn.square(x), (1 - x) * (1 + x))
 
 
 def _exponent(y: Tensor) -> float | None:
@@ -106,11 +80,11 @@ def _of_power(g: Tensor, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor | None
     """
     number = _exponent(y)
     if number is not None:
-        return None if number == 0 else g * number if number == 1 else g * (number * power(x, number - 1)), None
-    unsafe = logical_and(equal(y, 0), logical_not(isfinite(reciprocal(x))))
-    by_base = y * where(unsafe, 0, power(x, where(unsafe, 1, y - 1)))
-    positive = where(x > 0, x, 1)
-    return g * by_base, where(x > 0, g * z * log(positive), 0)
+        return None if number == 0 else g * number if number == 1 else g * (number * fn.power(x, number - 1)), None
+    unsafe = fn.logical_and(fn.equal(y, 0), fn.logical_not(fn.isfinite(fn.reciprocal(x))))
+    by_base = y * fn.where(unsafe, 0, fn.power(x, fn.where(unsafe, 1, y - 1)))
+    positive = fn.where(x > 0, x, 1)
+    return g * by_base, fn.where(x > 0, g * z * fn.log(positive), 0)
 
 
 def _of_arctan2(g: Tensor, y: Tensor, x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
@@ -118,29 +92,29 @@ def _of_arctan2(g: Tensor, y: Tensor, x: Tensor, _: Tensor) -> tuple[Tensor, Ten
 
     The formula holds for every scale, so the scale counts as a constant in differentiation.
     """
-    larger = maximum_of(absolute(x), absolute(y)).detach()
-    nowhere = logical_or(equal(larger, 0), equal(larger, math.inf))
-    scale = where(nowhere, 1, larger)
-    v, u = where(nowhere, 0, y) / scale, where(nowhere, 1, x) / scale
+    larger = fn.maximum_of(fn.absolute(x), fn.absolute(y)).detach()
+    nowhere = fn.logical_or(fn.equal(larger, 0), fn.equal(larger, math.inf))
+    scale = fn.where(nowhere, 1, larger)
+    v, u = fn.where(nowhere, 0, y) / scale, fn.where(nowhere, 1, x) / scale
     part = g / (u * u + v * v)
-    return where(nowhere, 0, part * u / scale), where(nowhere, 0, neg(part * v / scale))
+    return fn.where(nowhere, 0, part * u / scale), fn.where(nowhere, 0, fn.neg(part * v / scale))
 
 
 def _of_logaddexp(g: Tensor, x: Tensor, y: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
     """The shares of both exponentials in their sum. Two equal infinities have half of the gradient each."""
-    same = logical_and(equal(x, y), equal(absolute(x), math.inf))
-    gap = where(same, 0, x - y)
-    return g * sigmoid(gap), g * sigmoid(neg(gap))
+    same = fn.logical_and(fn.equal(x, y), fn.equal(fn.absolute(x), math.inf))
+    gap = fn.where(same, 0, x - y)
+    return g * fn.sigmoid(gap), g * fn.sigmoid(fn.neg(gap))
 
 
 def _of_maximum(g: Tensor, x: Tensor, y: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
     """Equal operands get half of the gradient each."""
-    share = where(equal(x, y), 0.5, cast(greater_equal(x, y), g.dtype))
+    share = fn.where(fn.equal(x, y), 0.5, fn.cast(fn.greater_equal(x, y), g.dtype))
     return g * share, g * (1 - share)
 
 
 def _of_minimum(g: Tensor, x: Tensor, y: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-    share = where(equal(x, y), 0.5, cast(less_equal(x, y), g.dtype))
+    share = fn.where(fn.equal(x, y), 0.5, fn.cast(fn.less_equal(x, y), g.dtype))
     return g * share, g * (1 - share)
 
 
@@ -149,29 +123,29 @@ _TRUTH = Zero("its result is a bool")
 _BITS = Zero("it takes no floats")
 
 UNARY: Mapping[str, Slope | Zero | NoGradient] = {
-    "neg": lambda g, x, y: neg(g),
-    "abs": lambda g, x, y: g * sign(x),
+    "neg": lambda g, x, y: fn.neg(g),
+    "abs": lambda g, x, y: g * fn.sign(x),
     "sign": _STEPS,
     "exp": lambda g, x, y: g * y,
-    "expm1": lambda g, x, y: g * exp(x),
+    "expm1": lambda g, x, y: g * fn.exp(x),
     "log": lambda g, x, y: g / x,
     "log1p": lambda g, x, y: g / (x + 1),
     "sqrt": lambda g, x, y: g * 0.5 / y,
     "rsqrt": lambda g, x, y: g * -0.5 * y * y * y,
-    "sin": lambda g, x, y: g * cos(x),
-    "cos": lambda g, x, y: neg(g * sin(x)),
+    "sin": lambda g, x, y: g * fn.cos(x),
+    "cos": lambda g, x, y: fn.neg(g * fn.sin(x)),
     "tan": lambda g, x, y: g * (1 + y * y),
-    "asin": lambda g, x, y: g * rsqrt(one_less_square(x)),
-    "acos": lambda g, x, y: neg(g * rsqrt(one_less_square(x))),
-    "atan": lambda g, x, y: g / (1 + square(finite(x))),
-    "sinh": lambda g, x, y: g * cosh(x),
-    "cosh": lambda g, x, y: g * sinh(x),
+    "asin": lambda g, x, y: g * fn.rsqrt(one_less_square(x)),
+    "acos": lambda g, x, y: fn.neg(g * fn.rsqrt(one_less_square(x))),
+    "atan": lambda g, x, y: g / (1 + fn.square(finite(x))),
+    "sinh": lambda g, x, y: g * fn.cosh(x),
+    "cosh": lambda g, x, y: g * fn.sinh(x),
     "tanh": lambda g, x, y: g * (1 - y * y),
-    "asinh": lambda g, x, y: g * rsqrt(1 + square(finite(x))),
-    "acosh": lambda g, x, y: g * rsqrt(finite(x) - 1) * rsqrt(finite(x) + 1),
+    "asinh": lambda g, x, y: g * fn.rsqrt(1 + fn.square(finite(x))),
+    "acosh": lambda g, x, y: g * fn.rsqrt(finite(x) - 1) * fn.rsqrt(finite(x) + 1),
     "atanh": lambda g, x, y: g / one_less_square(x),
     "sigmoid": lambda g, x, y: g * y * (1 - y),
-    "erf": lambda g, x, y: g * (2 / math.sqrt(math.pi)) * exp(neg(square(finite(x)))),
+    "erf": lambda g, x, y: g * (2 / math.sqrt(math.pi)) * fn.exp(fn.neg(fn.square(finite(x)))),
     "floor": _STEPS,
     "ceil": _STEPS,
     "round": _STEPS,
@@ -183,16 +157,16 @@ UNARY: Mapping[str, Slope | Zero | NoGradient] = {
 
 BINARY: Mapping[str, Slopes | Zero | NoGradient] = {
     "add": lambda g, x, y, z: (g, g),
-    "sub": lambda g, x, y, z: (g, neg(g)),
+    "sub": lambda g, x, y, z: (g, fn.neg(g)),
     "mul": lambda g, x, y, z: (g * y, g * x),
-    "div": lambda g, x, y, z: (g / y, neg(g * z / y)),
+    "div": lambda g, x, y, z: (g / y, fn.neg(g * z / y)),
     "pow": _of_power,
     "atan2": _of_arctan2,
     "logaddexp": _of_logaddexp,
     "maximum": _of_maximum,
     "minimum": _of_minimum,
     "floordiv": _STEPS,
-    "mod": lambda g, x, y, z: (g, neg(g * floor(x / y))),
+    "mod": lambda g, x, y, z: (g, fn.neg(g * fn.floor(x / y))),
     "and": _BITS,
     "or": _BITS,
     "xor": _BITS,

@@ -10,7 +10,7 @@ import numpy as np
 
 from tempo_core.errors import ArgumentError, DTypeError, ShapeError, user_location
 from tempo_core.frontend.aliases import ArrayLike, Shape
-from tempo_core.frontend.arguments import checked, checked_as, converts, shown
+from tempo_core.frontend.arguments import checked, converts, shown
 from tempo_core.frontend.base import BaseTensor, unless_power
 from tempo_core.frontend.tensor import Tensor, Value, apply, of_node
 from tempo_core.ir import ops
@@ -148,16 +148,7 @@ def promote(left: str, right: str) -> str:
     return "uint32" if left.startswith("u") and right.startswith("u") else "int32"
 
 
-@checked_as("astype")
-def cast(x: Tensor, dtype: str) -> Tensor:
-    """`x` converted to `dtype`.
-
-    A float becomes an integer by rounding towards zero; a float out of range becomes the nearest integer in the range, NaN becomes 0.
-    Integers wrap around. A float becomes a narrower float by rounding to the nearest, or infinite. As bools, all numbers but 0 are
-    True, and so is NaN.
-    """
-    check_dtype(dtype)
-    return x if x.dtype == dtype else apply(ops.Cast(dtype), x)
+cast = Tensor.astype
 
 
 def library(

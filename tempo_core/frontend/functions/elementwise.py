@@ -10,31 +10,7 @@ import numpy as np
 
 from tempo_core.errors import DTypeError
 from tempo_core.frontend.arguments import checked
-from tempo_core.frontend.functions.arithmetic import (
-    absolute,
-    bitwise_and,
-    bitwise_or,
-    bitwise_xor,
-    div,
-    equal,
-    erf,
-    exp,
-    expm1,
-    greater,
-    isfinite,
-    isnan,
-    less_equal,
-    log,
-    log1p,
-    maximum_of,
-    minimum_of,
-    mul,
-    neg,
-    not_equal,
-    sigmoid,
-    sqrt,
-    tanh,
-)
+from tempo_core.frontend.functions import arithmetic as fn
 from tempo_core.frontend.functions.core import as_tensor, cast, constant
 from tempo_core.frontend.functions.shapes import aligned, broadcast_shapes, broadcast_to
 from tempo_core.frontend.tensor import Tensor, Value, apply
@@ -52,7 +28,7 @@ def bitwise_not(x: Value) -> Tensor:
 def _truth(x: Value) -> Tensor:
     """Whether each number is not 0. NaN is not 0."""
     x = as_tensor(x)
-    return x if x.dtype == "bool" else not_equal(x, 0)
+    return x if x.dtype == "bool" else fn.not_equal(x, 0)
 
 
 @checked
@@ -64,19 +40,19 @@ def logical_not(x: Value) -> Tensor:
 @checked
 def logical_and(x: Value, y: Value) -> Tensor:
     """Whether neither `x` nor `y` is 0."""
-    return bitwise_and(_truth(x), _truth(y))
+    return fn.bitwise_and(_truth(x), _truth(y))
 
 
 @checked
 def logical_or(x: Value, y: Value) -> Tensor:
     """Whether `x` or `y`, or both, are not 0."""
-    return bitwise_or(_truth(x), _truth(y))
+    return fn.bitwise_or(_truth(x), _truth(y))
 
 
 @checked
 def logical_xor(x: Value, y: Value) -> Tensor:
     """Whether exactly one of `x` and `y` is not 0."""
-    return bitwise_xor(_truth(x), _truth(y))
+    return fn.bitwise_xor(_truth(x), _truth(y))
 
 
 def inverted_bits(x: Tensor) -> Tensor:
@@ -84,12 +60,12 @@ def inverted_bits(x: Tensor) -> Tensor:
     if is_float(x.dtype):
         raise DTypeError(f"~ takes bools or integers, got {x!r}", hint="compare first: ~(x > 0)")
     ones = constant(255 if x.dtype == "uint8" else 2**32 - 1 if x.dtype == "uint32" else -1, x.dtype)
-    return bitwise_xor(x, ones)
+    return fn.bitwise_xor(x, ones)
 
 
 def reversed_order(x: Tensor) -> Tensor:
     """A tensor in reverse order: the greatest element of `x` becomes the least. Applied twice, it gives `x`."""
-    return bitwise_not(x) if x.dtype == "bool" else neg(x) if is_float(x.dtype) else inverted_bits(x)
+    return bitwise_not(x) if x.dtype == "bool" else fn.neg(x) if is_float(x.dtype) else inverted_bits(x)
 
 
 @checked
@@ -106,13 +82,6 @@ def where(condition: Value, x: Value, y: Value) -> Tensor:
 
 
 @checked
-def isinf(x: Value) -> Tensor:
-    """Whether each element is infinite, as a bool."""
-    x = as_tensor(x)
-    return logical_not(logical_or(isfinite(x), isnan(x)))
-
-
-@checked
 def nan_to_num(x: Value, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """Numbers in place of NaN and of infinities: by default 0 and the largest and lowest finite ones."""
     x = as_tensor(x)
@@ -120,14 +89,9 @@ def nan_to_num(x: Value, nan: float = 0.0, posinf: float | None = None, neginf: 
         return x
     limits = ml_dtypes.finfo(ml_dtypes.bfloat16) if x.dtype == "bfloat16" else np.finfo(x.dtype)
     high, low = float(limits.max) if posinf is None else posinf, float(limits.min) if neginf is None else neginf
-    return where(isfinite(x), x, where(isnan(x), nan, where(greater(x, 0), constant(high, x.dtype), constant(low, x.dtype))))
-
-
-@checked
-def clip(x: Tensor, low: Value | None = None, high: Value | None = None) -> Tensor:
-    """`x` limited to the range from `low` to `high`; either end may be left out."""
-    x = x if low is None else maximum_of(x, low)
-    return x if high is None else minimum_of(x, high)
+    return where(
+        fn.isfinite(x), x, where(fn.isnan(x), nan, where(fn.greater(x, 0), constant(high, x.dtype), constant(low, x.dtype)))
+    )
 
 
 @checked
@@ -136,35 +100,26 @@ def stop_gradient(x: Value) -> Tensor:
     return as_tensor(x).detach()
 
 
-@checked
-def square(x: Value) -> Tensor:
-    """`x * x`."""
-    x = as_tensor(x)
-    return mul(x, x)
-
-
-@checked
-def reciprocal(x: Value) -> Tensor:
-    """`1 / x`."""
-    return div(1, x)
+square, reciprocal, clip, isinf = Tensor.square, Tensor.reciprocal, Tensor.clip, Tensor.isinf
+relu, silu, gelu = Tensor.relu, Tensor.silu, Tensor.gelu
 
 
 @checked
 def exp2(x: Value) -> Tensor:
     """`2 ** x`."""
-    return exp(mul(x, math.log(2)))
+    return fn.exp(fn.mul(x, math.log(2)))
 
 
 @checked
 def log2(x: Value) -> Tensor:
     """The logarithm to base 2."""
-    return mul(log(x), 1 / math.log(2))
+    return fn.mul(fn.log(x), 1 / math.log(2))
 
 
 @checked
 def log10(x: Value) -> Tensor:
     """The logarithm to base 10."""
-    return mul(log(x), 1 / math.log(10))
+    return fn.mul(fn.log(x), 1 / math.log(10))
 
 
 @checked
@@ -175,59 +130,48 @@ def hypot(x: Value, y: Value) -> Tensor:
     one operand is 0. The larger operand keeps its sign, and is 0 or infinite only where the result is.
     """
     a, b = aligned(x, y)
-    swapped = greater(absolute(b), absolute(a))
+    swapped = fn.greater(fn.absolute(b), fn.absolute(a))
     high, low = where(swapped, b, a), where(swapped, a, b)
-    size = absolute(high)
-    is_infinite = equal(size, math.inf)
-    ratio = where(is_infinite, 0, low) / where(logical_or(is_infinite, equal(size, 0)), 1, high)
-    return size * sqrt(1 + ratio * ratio)
+    size = fn.absolute(high)
+    is_infinite = fn.equal(size, math.inf)
+    ratio = where(is_infinite, 0, low) / where(logical_or(is_infinite, fn.equal(size, 0)), 1, high)
+    return size * fn.sqrt(1 + ratio * ratio)
 
 
 @checked
 def isclose(x: Value, y: Value, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
     """Where `|x - y| <= atol + rtol * |y|`, or both are the same infinity."""
     a, b = aligned(x, y)
-    near = less_equal(absolute(a - b), atol + rtol * absolute(b))
-    return logical_or(equal(a, b), logical_and(isfinite(b), near))
+    near = fn.less_equal(fn.absolute(a - b), atol + rtol * fn.absolute(b))
+    return logical_or(fn.equal(a, b), logical_and(fn.isfinite(b), near))
 
 
 # -- activations ------------------------------------------------------------------------------------------------------
 
 
 @checked
-def relu(x: Value) -> Tensor:
-    """`max(x, 0)`. Its gradient at 0 is 0."""
-    return where(less_equal(x, 0), 0, x)
-
-
-@checked
 def leaky_relu(x: Value, slope: float = 0.01) -> Tensor:
     """`x` above 0, `slope * x` below."""
-    return where(less_equal(x, 0), mul(x, slope), x)
+    return where(fn.less_equal(x, 0), fn.mul(x, slope), x)
 
 
 @checked
 def elu(x: Value, alpha: float = 1.0) -> Tensor:
     """`x` above 0, `alpha * (exp(x) - 1)` below (Clevert et al., 2016)."""
-    below = less_equal(x, 0)
-    return where(below, mul(expm1(where(below, x, 0)), alpha), x)
+    below = fn.less_equal(x, 0)
+    return where(below, fn.mul(fn.expm1(where(below, x, 0)), alpha), x)
 
 
-def _gated(x: Tensor, gate: Callable[[Tensor], Tensor], far: float) -> Tensor:
+def gated(x: Value, gate: Callable[[Tensor], Tensor], far: float) -> Tensor:
     """`x * gate(x)`. The gate goes from 0 to 1 so fast that beyond `far` the product is 0 or `x`, in float64 too.
 
     There the result is `relu(x)`, because 0 times infinity would be NaN.
     """
-    beyond = greater(absolute(x), far)
-    near = where(beyond, 0, x)
-    return where(beyond, relu(x), near * gate(near))
-
-
-@checked
-def silu(x: Value) -> Tensor:
-    """`x * sigmoid(x)` (Elfwing et al., 2018)."""
     x = as_tensor(x)
-    return _gated(x if is_float(x.dtype) else cast(x, "float32"), sigmoid, 1000)
+    x = x if is_float(x.dtype) else cast(x, "float32")
+    beyond = fn.greater(fn.absolute(x), far)
+    near = where(beyond, 0, x)
+    return where(beyond, x.relu(), near * gate(near))
 
 
 @checked
@@ -236,27 +180,19 @@ def softplus(x: Value) -> Tensor:
 
     Above 0 it is `x + log(1 + exp(-x))`. Both formulas hold on either side, so derivatives of every order are right at 0.
     """
-    above = greater(x, 0)
-    return where(above, x, 0) + log1p(exp(where(above, neg(x), x)))
+    above = fn.greater(x, 0)
+    return where(above, x, 0) + fn.log1p(fn.exp(where(above, fn.neg(x), x)))
 
 
 @checked
 def log_sigmoid(x: Value) -> Tensor:
     """`log(sigmoid(x))`, without overflow."""
-    return neg(softplus(neg(x)))
+    return fn.neg(softplus(fn.neg(x)))
 
 
-@checked
-def gelu(x: Value, approximate: bool = False) -> Tensor:
-    """GELU (Hendrycks and Gimpel, 2016): `x * Φ(x)`, exactly, or by the tanh formula of the paper."""
-    x = as_tensor(x)
-    gate = _tanh_gate if approximate else _normal_gate
-    return _gated(x if is_float(x.dtype) else cast(x, "float32"), gate, 50)
+def normal_gate(x: Tensor) -> Tensor:
+    return 0.5 * (1 + fn.erf(x * (1 / math.sqrt(2))))
 
 
-def _normal_gate(x: Tensor) -> Tensor:
-    return 0.5 * (1 + erf(x * (1 / math.sqrt(2))))
-
-
-def _tanh_gate(x: Tensor) -> Tensor:
-    return 0.5 * (1 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+def tanh_gate(x: Tensor) -> Tensor:
+    return 0.5 * (1 + fn.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))

@@ -7,35 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from tempo_core.errors import ArgumentError, DTypeError, IndexingError, ShapeError
+from tempo_core.errors import ArgumentError, IndexingError, ShapeError
 from tempo_core.frontend.arguments import checked, is_int, shown
 from tempo_core.frontend.base import BaseTensor
-from tempo_core.frontend.functions.arithmetic import equal, greater_equal, less_equal, maximum_of, minimum_of, mod
+from tempo_core.frontend.functions import shapes
+from tempo_core.frontend.functions.arithmetic import equal, maximum_of, minimum_of, mod
 from tempo_core.frontend.functions.core import as_tensor, cast, constant, distinct_axes, evaluate, one_axis
 from tempo_core.frontend.functions.elementwise import reversed_order, where
 from tempo_core.frontend.functions.reductions import argsort, total
-from tempo_core.frontend.functions.shapes import (
-    arange,
-    broadcast_shapes,
-    broadcast_to,
-    concatenate,
-    expand_dims,
-    flatten,
-    full,
-    moveaxis,
-    pad_axis,
-    reshape,
-)
 from tempo_core.frontend.tensor import Tensor, Value, apply
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.expr import Expr, IntoExpr, maximum, minimum
-
-
-@checked
-def index(x: Tensor, axis: int, position: Value) -> Tensor:
-    """`x` at `position` along `axis`: an int, an expression of steps, or an int32 tensor (whose shape replaces the axis)."""
-    return at_position(x, axis, position)
 
 
 def at_position(x: Tensor, axis: int, position: Value) -> Tensor:
@@ -80,16 +63,7 @@ def _positions(value: Value) -> Tensor:
         ) from None
 
 
-@checked
-def take(x: Tensor, indices: Value | Sequence[Value], axis: int | Sequence[int] = 0) -> Tensor:
-    """`x[indices]` along `axis`: the shape of `indices` replaces the axis. A position outside of the axis reads its nearest end.
-
-    `take(x, (i, j), (0, 1))` is `x[i, j]`: the shape to which `i` and `j` broadcast replaces the axes, which follow one another.
-    """
-    return at_position(*_along_one_axis(x, indices, axis, nearest=True))
-
-
-def _along_one_axis(x: Tensor, indices: Any, axis: int | Sequence[int], nearest: bool) -> tuple[Tensor, int, Value]:
+def along_one_axis(x: Tensor, indices: Any, axis: int | Sequence[int], nearest: bool) -> tuple[Tensor, int, Value]:
     """`x` with the indexed axes as one axis, its number, and positions along it: outside of the axes the nearest ones, or -1."""
     if isinstance(axis, int):
         return x, axis, indices
@@ -110,7 +84,7 @@ def _along_one_axis(x: Tensor, indices: Any, axis: int | Sequence[int], nearest:
         place, end = cast(as_tensor(each), "int32"), evaluate(size)
         inside = inside & (place >= 0) & (place < end)
         positions = positions * end + (maximum_of(minimum_of(place, end - 1), 0) if nearest else place)
-    flat = reshape(x, (*shape[: axes[0]], ops.product(sizes), *shape[axes[-1] + 1 :]))
+    flat = shapes.reshape(x, (*shape[: axes[0]], ops.product(sizes), *shape[axes[-1] + 1 :]))
     return flat, axes[0], positions if nearest else where(inside, positions, -1)
 
 
@@ -126,10 +100,10 @@ def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
             hint="both need the same number of dimensions: tp.take_along_axis(x, tp.argsort(x))",
         )
     at = one_axis(x, axis)
-    values, positions = moveaxis(x, at, -1), moveaxis(cast(indices, "int32"), at, -1)
-    batch = broadcast_shapes(values.type.shape[:-1], positions.type.shape[:-1])
-    values, positions = (broadcast_to(v, (*batch, v.type.shape[-1])) for v in (values, positions))
-    return moveaxis(apply(ops.Gather(x.rank - 1, x.rank - 1), values, positions), -1, at)
+    values, positions = shapes.moveaxis(x, at, -1), shapes.moveaxis(cast(indices, "int32"), at, -1)
+    batch = shapes.broadcast_shapes(values.type.shape[:-1], positions.type.shape[:-1])
+    values, positions = (shapes.broadcast_to(v, (*batch, v.type.shape[-1])) for v in (values, positions))
+    return shapes.moveaxis(apply(ops.Gather(x.rank - 1, x.rank - 1), values, positions), -1, at)
 
 
 @checked
@@ -150,78 +124,47 @@ def combined_at(fn: str, updates: Tensor, indices: Value, size: IntoExpr, axis: 
     return apply(ops.Scatter(axis, Expr.of(size), fn=fn), updates, cast(as_tensor(indices), "int32"))
 
 
-@checked
-def index_add(x: Tensor, indices: Value | Sequence[Value], updates: Value, axis: int | Sequence[int] = 0) -> Tensor:
-    """`x` with updates added at `indices` along `axis`: `scatter` with the mode "add"."""
-    return scatter(x, indices, updates, axis, "add")
+index, take, scatter, index_add = Tensor.index, Tensor.take, Tensor.scatter, Tensor.index_add
+one_hot, sort, trace, median, tril, triu = Tensor.one_hot, Tensor.sort, Tensor.trace, Tensor.median, Tensor.tril, Tensor.triu
+
+# of `scatter`, and what they do to a number and an update
+MODES = {"set": "", "add": "add", "mul": "mul", "min": "minimum", "max": "maximum"}
 
 
-MODES = {
-    "set": "",
-    "add": "add",
-    "mul": "mul",
-    "min": "minimum",
-    "max": "maximum",
-}  # of `scatter`, and what they do to a number and an update
-
-
-@checked
-def scatter(
-    x: Tensor, indices: Value | Sequence[Value], updates: Value, axis: int | Sequence[int] = 0, mode: str = "set"
-) -> Tensor:
-    """`x` with updates in place of the elements at `indices` along `axis`, or added to them, multiplied with them, ...
-
-    `mode`: "set", "add", "mul", "min" or "max". Of several updates for a position, "set" takes the last, and the others all of them. An update
-    outside of the axis is dropped. Updates broadcast to the shape of `take(x, indices, axis)`. `scatter(x, (i, j), y, (0, 1))` writes at
-    `x[i, j]`: the axes follow one another, and there is one tensor of positions for each.
-    """
+def scattered(x: Tensor, indices: Any, updates: Value, axis: int | Sequence[int], mode: str) -> Tensor:
+    """`scatter`."""
     if mode not in MODES:
         raise ArgumentError(f"unknown mode {mode!r} of `scatter`", hint=f"one of {', '.join(map(repr, MODES))}")
     if x.dtype == "bool" and mode == "set":  # updates are added to zeros
-        return cast(scatter(cast(x, "int8"), indices, cast(as_tensor(updates, x), "int8"), axis), "bool")
-    flat, along, places = _along_one_axis(x, indices, axis, nearest=False)
+        return cast(scattered(cast(x, "int8"), indices, cast(as_tensor(updates, x), "int8"), axis, mode), "bool")
+    flat, along, places = along_one_axis(x, indices, axis, nearest=False)
     at, positions = one_axis(flat, along), cast(as_tensor(places), "int32")
     shape = (*flat.type.shape[:at], *positions.type.shape, *flat.type.shape[at + 1 :])
-    values = broadcast_to(cast(as_tensor(updates, x), x.dtype), shape)
+    values = shapes.broadcast_to(cast(as_tensor(updates, x), x.dtype), shape)
     if mode == "set":
-        return reshape(_replaced(flat, at, positions, values), x.type.shape)
+        return shapes.reshape(_replaced(flat, at, positions, values), x.type.shape)
     combined = combined_at(MODES[mode], values, positions, flat.type.shape[at], at)
-    return reshape(apply(ops.Binary(MODES[mode]), flat, combined), x.type.shape)
+    return shapes.reshape(apply(ops.Binary(MODES[mode]), flat, combined), x.type.shape)
 
 
 def _replaced(x: Tensor, at: int, positions: Tensor, values: Tensor) -> Tensor:
     """`x` with the last of the values for a position along axis `at` in place of what is there."""
     if positions.rank:  # drop all but the last update of each position: after sorting, the last of equal positions
         count = positions.rank
-        values = reshape(values, (*x.type.shape[:at], ops.product(positions.type.shape), *values.type.shape[at + count :]))
-        positions = flatten(positions)
+        values = shapes.reshape(values, (*x.type.shape[:at], ops.product(positions.type.shape), *values.type.shape[at + count :]))
+        positions = positions.flatten()
         order = argsort(positions)
         ordered, values = take(positions, order), take(values, order, at)
-        after = pad_axis(
+        after = shapes.pad_axis(
             apply(ops.Slice(0, Expr.of(1), ordered.type.shape[0]), ordered + 1), 0, 0, 1
         )  # past the end 0, which is not a position plus 1
         positions = where(equal(after, ordered + 1), -1, ordered)
     sums = scatter_add(values, positions, x.type.shape[at], at)
-    is_written = scatter_add(full(positions.type.shape, 1, "int32"), positions, x.type.shape[at]) > 0
+    is_written = scatter_add(shapes.full(positions.type.shape, 1, "int32"), positions, x.type.shape[at]) > 0
     return where(apply(ops.Broadcast(x.type.shape, (at,)), is_written), sums, x)
 
 
-@checked
-def one_hot(x: Tensor, size: IntoExpr, dtype: str = "float32", axis: int = -1) -> Tensor:
-    """Ones at the positions `x` along a new axis of `size` elements, the last by default. A position outside gives only zeros."""
-    if is_float(x.dtype) or x.dtype == "bool":
-        raise DTypeError(f"one_hot of {x!r}: positions are integers", hint='convert it: x.astype("int32")')
-    hot = cast(equal(expand_dims(x, x.rank), arange(size)), dtype)
-    return moveaxis(hot, -1, axis)
-
-
 # -- by order ---------------------------------------------------------------------------------------------------------
-
-
-@checked
-def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
-    """`x` sorted along `axis`, in ascending order by default; NaN comes last."""
-    return take_along_axis(x, argsort(x, axis, descending), axis)
 
 
 @checked
@@ -238,14 +181,6 @@ def top_k(x: Tensor, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
     return take_along_axis(x, positions, at), positions
 
 
-@checked
-def median(x: Tensor, axis: int = -1) -> Tensor:
-    """The middle element along `axis` in sorted order, or the mean of the two middle elements. NaN counts as the greatest."""
-    at = one_axis(x, axis)
-    ordered, size = sort(x if is_float(x.dtype) else cast(x, "float32"), at), x.type.shape[at]
-    return (index(ordered, at, (size - 1) // 2) + index(ordered, at, size // 2)) * 0.5
-
-
 # -- by position ------------------------------------------------------------------------------------------------------
 
 
@@ -257,26 +192,14 @@ def roll(x: Tensor, shift: IntoExpr, axis: int = 0) -> Tensor:
     if size.is_constant and amount.is_constant and size.constant:
         cut = -amount.constant % size.constant
         halves = [apply(ops.Slice(at, Expr.of(cut), size), x), apply(ops.Slice(at, Expr.of(0), Expr.of(cut)), x)]
-        return concatenate(halves, at) if cut else x
-    return take(x, mod(arange(size) - evaluate(amount), evaluate(maximum(size, 1))), at)
+        return shapes.concatenate(halves, at) if cut else x
+    return take(x, mod(shapes.arange(size) - evaluate(amount), evaluate(maximum(size, 1))), at)
 
 
 @checked
 def eye(rows: IntoExpr, columns: IntoExpr | None = None, offset: int = 0, dtype: str = "float32") -> Tensor:
     """Ones on a diagonal: where column - row is `offset`."""
     return cast(equal(*_places(Expr.of(rows), Expr.of(rows if columns is None else columns), offset)), dtype)
-
-
-@checked
-def tril(x: Tensor, offset: int = 0) -> Tensor:
-    """The lower triangle of the last two axes, where column - row is at most `offset`; zeros above it."""
-    return where(less_equal(*_places(*_matrix(x), offset)), x, 0)
-
-
-@checked
-def triu(x: Tensor, offset: int = 0) -> Tensor:
-    """The upper triangle of the last two axes, where column - row is at least `offset`; zeros below it."""
-    return where(greater_equal(*_places(*_matrix(x), offset)), x, 0)
 
 
 def _matrix(x: Tensor) -> tuple[Expr, Expr]:
@@ -288,9 +211,14 @@ def _matrix(x: Tensor) -> tuple[Expr, Expr]:
     return x.type.shape[-2], x.type.shape[-1]
 
 
+def places(x: Tensor, offset: int) -> tuple[Tensor, Tensor]:
+    """`_places` of the last two axes."""
+    return _places(*_matrix(x), offset)
+
+
 def _places(rows: Expr, columns: Expr, offset: int) -> tuple[Tensor, Tensor]:
     """Each column's number, and each row's plus `offset`, to compare."""
-    return arange(columns), expand_dims(arange(rows), 1) + offset
+    return shapes.arange(columns), shapes.expand_dims(shapes.arange(rows), 1) + offset
 
 
 @checked
@@ -300,11 +228,5 @@ def diagonal(x: Tensor, offset: int = 0) -> Tensor:
     size = minimum(rows - max(-offset, 0), columns - max(offset, 0))
     if size.is_constant and size.constant < 0:
         raise ShapeError(f"the diagonal {offset} of {x!r} lies outside of it")
-    places = (arange(size) + max(-offset, 0)) * evaluate(columns) + (arange(size) + max(offset, 0))
-    return take(reshape(x, (*x.type.shape[:-2], rows * columns)), places, -1)
-
-
-@checked
-def trace(x: Tensor, offset: int = 0) -> Tensor:
-    """The sum of a diagonal of the last two axes."""
-    return total(diagonal(x, offset), -1)
+    places = (shapes.arange(size) + max(-offset, 0)) * evaluate(columns) + (shapes.arange(size) + max(offset, 0))
+    return take(shapes.reshape(x, (*x.type.shape[:-2], rows * columns)), places, -1)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tempo_core.errors import ArgumentError
 from tempo_core.frontend.aliases import Axes
-from tempo_core.frontend.arguments import checked, checked_as
-from tempo_core.frontend.functions.arithmetic import absolute, div, equal, exp, log, not_equal, sqrt
+from tempo_core.frontend.arguments import checked
+from tempo_core.frontend.functions.arithmetic import absolute, equal, exp, log, not_equal, sqrt
 from tempo_core.frontend.functions.core import axes_of, cast, evaluate, one_axis
-from tempo_core.frontend.functions.elementwise import reversed_order, square, where
+from tempo_core.frontend.functions.elementwise import where
 from tempo_core.frontend.functions.shapes import aligned, arange, reshape, squeeze
 from tempo_core.frontend.tensor import Tensor, Value, apply, view
 from tempo_core.ir import ops
-from tempo_core.ir.types import is_float
 from tempo_core.symbolic.expr import Expr
 
 _CONTRACTED = ("float32", "float64")  # sums in fewer bits are rounded in other places than products of matrices
@@ -25,16 +23,16 @@ def summable(x: Tensor) -> Tensor:
     return cast(x, {"bool": "int32", "int8": "int32", "uint8": "uint32"}.get(x.dtype, x.dtype))
 
 
-def _reduced(fn: str, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
+def reduced(fn: str, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
     axes = axes_of(x, axis)
     if fn in ("sum", "prod"):
         x = summable(x)
     if fn in ("any", "all") and x.dtype != "bool":
         x = not_equal(x, 0)
-    reduced = _as_contraction(x, axes) if fn == "sum" else None
-    if reduced is None:
-        reduced = apply(ops.Reduce(fn, axes), x) if axes else x
-    return reshape(reduced, tuple(Expr.of(1) if k in axes else s for k, s in enumerate(x.type.shape))) if keepdims else reduced
+    result = _as_contraction(x, axes) if fn == "sum" else None
+    if result is None:
+        result = apply(ops.Reduce(fn, axes), x) if axes else x
+    return reshape(result, tuple(Expr.of(1) if k in axes else s for k, s in enumerate(x.type.shape))) if keepdims else result
 
 
 def _as_contraction(x: Tensor, axes: tuple[int, ...]) -> Tensor | None:
@@ -69,125 +67,23 @@ def _factor(x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     return view(x.context, node.inputs[0]), node.op.axes
 
 
-@checked_as("sum")
-def total(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The sum over `axis`; narrow integers and bools are summed in 32 bits."""
-    return _reduced("sum", x, axis, keepdims)
+total, product, greatest, least, any_of, all_of = Tensor.sum, Tensor.prod, Tensor.max, Tensor.min, Tensor.any, Tensor.all
+count_nonzero, softmax, log_softmax = Tensor.count_nonzero, Tensor.softmax, Tensor.log_softmax
+mean, var, std, norm = Tensor.mean, Tensor.var, Tensor.std, Tensor.norm
+argmax, argmin, argsort = Tensor.argmax, Tensor.argmin, Tensor.argsort
+cumsum, cummax, cummin, discounted_sum = Tensor.cumsum, Tensor.cummax, Tensor.cummin, Tensor.discounted_sum
 
 
-@checked_as("prod")
-def product(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The product over `axis`; narrow integers and bools are multiplied in 32 bits."""
-    return _reduced("prod", x, axis, keepdims)
-
-
-@checked_as("max")
-def greatest(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The greatest element along `axis`; NaN if an element is NaN."""
-    return _reduced("max", x, axis, keepdims)
-
-
-@checked_as("min")
-def least(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The least element along `axis`; NaN if an element is NaN."""
-    return _reduced("min", x, axis, keepdims)
-
-
-@checked_as("any")
-def any_of(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether any element along `axis` is not 0, as a bool."""
-    return _reduced("any", x, axis, keepdims)
-
-
-@checked_as("all")
-def all_of(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether all elements along `axis` are not 0, as a bool."""
-    return _reduced("all", x, axis, keepdims)
-
-
-@checked
-def count_nonzero(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """The number of elements that are not 0, as int32."""
-    return total(not_equal(x, 0), axis, keepdims)
-
-
-@checked
-def mean(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """The mean over `axis`. A size that varies with a step is the divisor at each point."""
-    if x.dtype == "float16":  # the sum may be beyond its range
-        return cast(mean(cast(x, "float32"), axis, keepdims), "float16")
-    if not is_float(x.dtype):
-        x = cast(x, "float32")
-    return div(total(x, axis, keepdims), _count(x, axis, 0))
-
-
-def _count(x: Tensor, axis: int | Sequence[int] | None, less_by: int) -> Value:
+def count(x: Tensor, axis: int | Sequence[int] | None, less_by: int) -> Value:
     """The number of elements along `axis` minus `less_by`: a number, or a tensor of x's dtype if the sizes vary."""
     count = ops.product(tuple(x.type.shape[a] for a in axes_of(x, axis))) - less_by
     return cast(evaluate(count), x.dtype) if not count.is_constant else float(count.constant)
 
 
-@checked
-def var(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
-    """The variance over `axis`: the mean squared distance from the mean; with `ddof=1`, the variance of a sample."""
-    if x.dtype == "float16":
-        return cast(var(cast(x, "float32"), axis, keepdims, ddof), "float16")
-    centred = square(x - mean(x, axis, keepdims=True))
-    return div(total(centred, axis, keepdims), _count(x, axis, ddof)) if ddof else mean(centred, axis, keepdims)
-
-
-@checked
-def std(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
-    """The standard deviation over `axis`. Its gradient is 0 where it is 0."""
-    return _root(var(x, axis, keepdims, ddof))
-
-
-@checked
-def norm(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: float = 2) -> Tensor:
-    """The norm of vectors along `axis` (of all elements by default): `ord` 1, 2 or infinite. Its gradient is 0 at 0."""
-    if ord == 2:
-        return _root(total(square(x if is_float(x.dtype) else cast(x, "float32")), axis, keepdims))
-    if ord not in (1, math.inf):
-        raise ArgumentError(f"a norm cannot have the order {ord}", hint="ord=1, ord=2 or ord=math.inf")
-    return (total if ord == 1 else greatest)(absolute(x), axis, keepdims)
-
-
-def _root(x: Tensor) -> Tensor:
+def root(x: Tensor) -> Tensor:
     """The square root, with a gradient of 0 at 0."""
     zero = equal(x, 0)
     return where(zero, 0, sqrt(where(zero, 1, x)))
-
-
-@checked
-def argmax(x: Tensor, axis: int = -1) -> Tensor:
-    """The first position of the greatest element along `axis`, as int32. NaN counts as the greatest; without elements it is 0."""
-    return apply(ops.Argmax(one_axis(x, axis)), x)
-
-
-@checked
-def argmin(x: Tensor, axis: int = -1) -> Tensor:
-    """The first position of the least element along `axis`, as int32. NaN counts as the least; without elements it is 0."""
-    return argmax(reversed_order(x), axis)
-
-
-@checked
-def argsort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
-    """The positions that sort `x` along `axis`, as int32; equal elements stay in order, NaN comes last."""
-    return apply(ops.Argsort(one_axis(x, axis)), reversed_order(x) if descending else x)
-
-
-@checked
-def softmax(x: Tensor, axis: int = -1) -> Tensor:
-    """`exp(x) / sum(exp(x))` along `axis`, without overflow."""
-    shifted = exp(x - greatest(x, axis, keepdims=True).detach())
-    return shifted / total(shifted, axis, keepdims=True)
-
-
-@checked
-def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
-    """`log(softmax(x))` along `axis`, without overflow."""
-    shifted = x - greatest(x, axis, keepdims=True).detach()
-    return shifted - log(total(exp(shifted), axis, keepdims=True))
 
 
 @checked
@@ -204,12 +100,6 @@ def logsumexp(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
 
 
 @checked
-def cumsum(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
-    """The cumulative sum along `axis`; with `reverse`, of the suffixes."""
-    return apply(ops.CumSum(one_axis(x, axis), reverse), summable(x))
-
-
-@checked
 def cumprod(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
     """The cumulative product along `axis`; with `reverse`, of the suffixes. Once an element is 0, the products are 0, whatever the others are."""
     x, at = summable(x), one_axis(x, axis)
@@ -220,27 +110,7 @@ def cumprod(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
 
 
 @checked
-def cummax(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
-    """The cumulative maximum along `axis`; with `reverse`, of the suffixes. Of equal elements, the first has the gradient."""
-    return apply(ops.CumMax(one_axis(x, axis), reverse), x)
-
-
-@checked
-def cummin(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
-    """The cumulative minimum along `axis`; with `reverse`, of the suffixes. Of equal elements, the first has the gradient."""
-    return reversed_order(cummax(reversed_order(x), axis, reverse))
-
-
-@checked
 def linear_scan(coefficients: Tensor, terms: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
     """`y[k] = terms[k] + coefficients[k] * y[k - 1]` along `axis`; with `reverse`, `y[k + 1]`."""
     c, b = aligned(coefficients, terms)
     return apply(ops.LinearScan(one_axis(b, axis), reverse), c, b)
-
-
-@checked
-def discounted_sum(x: Tensor, gamma: float, axis: int = 0) -> Tensor:
-    """`x[0] + gamma * x[1] + gamma**2 * x[2] + ...` along `axis`."""
-    if not is_float(x.dtype):
-        x = cast(x, "float32")
-    return apply(ops.DiscountedSum(one_axis(x, axis), float(gamma)), x)

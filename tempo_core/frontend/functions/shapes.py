@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from tempo_core.errors import ArgumentError, ShapeError
 from tempo_core.frontend.aliases import ArrayLike, Shape, Widths
 from tempo_core.frontend.arguments import checked, is_int, shown
 from tempo_core.frontend.base import BaseTensor
-from tempo_core.frontend.functions.core import as_tensor, axes_of, cast, constant, one_axis, promote, shape_of
+from tempo_core.frontend.functions.core import as_tensor, cast, constant, one_axis, promote, shape_of
 from tempo_core.frontend.tensor import Tensor, Value, apply
 from tempo_core.ir import ops
 from tempo_core.symbolic.expr import Expr, IntoExpr
@@ -171,51 +170,6 @@ def _symbolic_quotient(whole: Expr, rest: Expr, x: Tensor) -> Expr:
 
 
 @checked
-def transpose(x: Tensor, *axes: int | Sequence[int]) -> Tensor:
-    """`x` with its axes in the order of `axes`; reversed by default."""
-    first = axes[0] if len(axes) == 1 else None
-    names: Any = tuple(first) if isinstance(first, (tuple, list)) else axes
-    order = tuple(one_axis(x, a) for a in names) if names else tuple(reversed(range(x.rank)))
-    if sorted(order) != list(range(x.rank)):
-        raise ShapeError(
-            f"cannot transpose {x!r} by {names}",
-            hint=f"name each of its {x.rank} axes once: x.transpose({', '.join(map(str, reversed(range(x.rank))))})",
-        )
-    return x if order == tuple(range(x.rank)) else apply(ops.Permute(order), x)
-
-
-@checked
-def expand_dims(x: Tensor, axis: int) -> Tensor:
-    """`x` with a new dimension of size 1 at `axis`."""
-    if not -x.rank - 1 <= axis <= x.rank:
-        raise ShapeError(f"a new axis {axis} does not fit into {x!r}", hint=f"axes go from {-x.rank - 1} to {x.rank}")
-    at = axis % (x.rank + 1)
-    return reshape(x, (*x.type.shape[:at], Expr.of(1), *x.type.shape[at:]))
-
-
-@checked
-def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
-    """`x` without the axes in `axis`, whose sizes are 1; by default without all axes of size 1."""
-    axes = tuple(a for a in range(x.rank) if x.type.shape[a] == 1) if axis is None else axes_of(x, axis)
-    for a in axes:
-        if x.type.shape[a] != 1:
-            raise ShapeError(
-                f"cannot squeeze axis {a} of {x!r}: its size is {x.type.shape[a]}",
-                hint="only an axis of size 1 can be removed. To read one position of another axis: x.index(axis, i)",
-            )
-    return reshape(x, tuple(s for a, s in enumerate(x.type.shape) if a not in axes))
-
-
-@checked
-def swapaxes(x: Tensor, first: int, second: int) -> Tensor:
-    """`x` with two axes exchanged."""
-    a, b = one_axis(x, first), one_axis(x, second)
-    order = list(range(x.rank))
-    order[a], order[b] = b, a
-    return transpose(x, *order)
-
-
-@checked
 def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """`x` with some axes moved to other places; the others keep their order."""
     origins = [one_axis(x, a) for a in ((source,) if isinstance(source, int) else source)]
@@ -230,18 +184,8 @@ def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence
     return transpose(x, *order) if x.rank else x
 
 
-@checked
-def flatten(x: Tensor) -> Tensor:
-    """All elements, in row-major order, along one axis."""
-    return reshape(x, (ops.product(x.type.shape),))
-
-
-@checked
-def flip(x: Tensor, axis: int | Sequence[int] = 0) -> Tensor:
-    """The elements of an axis, or of several, in reverse order."""
-    for each in axes_of(x, axis):
-        x = apply(ops.Flip(each), x)
-    return x
+flatten, expand_dims, squeeze, flip = Tensor.flatten, Tensor.expand_dims, Tensor.squeeze, Tensor.flip
+transpose, swapaxes = Tensor.transpose, Tensor.swapaxes
 
 
 @checked
@@ -262,7 +206,7 @@ def concatenate(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 @checked
 def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """The tensors along a new axis."""
-    return concatenate([expand_dims(t, axis) for t in aligned(*tensors)] if tensors else [], axis)
+    return concatenate([t.expand_dims(axis) for t in aligned(*tensors)] if tensors else [], axis)
 
 
 @checked
@@ -331,7 +275,7 @@ def split(x: Tensor, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Ten
 def repeat(x: Tensor, times: IntoExpr, axis: int | None = None) -> Tensor:
     """Each element `times` times in a row along `axis` (of all elements, flattened, by default)."""
     if axis is None:
-        return repeat(flatten(x), times, 0)
+        return repeat(x.flatten(), times, 0)
     at, count = one_axis(x, axis), Expr.of(times)
     shape = (*x.type.shape[: at + 1], count, *x.type.shape[at + 1 :])
     spread = apply(ops.Broadcast(shape, tuple(k for k in range(len(shape)) if k != at + 1)), x)

@@ -83,13 +83,13 @@ class PastConvolution:
     def sources(self) -> frozenset[int]:
         return self.operands[0].sources | self.operands[1].sources
 
-    def value(self, direct_below: int) -> Edge:
+    def value(self) -> Edge:
         """What a point takes from the sums for all points."""
         whole = everywhere(self.graph, self.node, self.moving)
         type = TensorType(self.node.outputs[0].dtype, (self.step.bound_expr, *self.sizes))
         labels = f"{','.join(each.labels for each in self.operands)}->{self.labels}"
         op = ops.Udf(
-            Library(PAST_SUMS, (("direct_below", direct_below), ("labels", labels))),
+            Library(PAST_SUMS, (("labels", labels),)),
             (type,),
             name="convolution",
             cost=(15 * NOMINAL_ROUNDS * ops.size(type), 8 * ops.size(type)),

@@ -225,6 +225,12 @@ class _Connected:
         groups |= self._products_before_the_loop() - {group for group in fed if self.operands[group]}
         return {n for n in self.legal if self.groups.of(n) in groups}
 
+    def price(self, node_id: int) -> str:
+        """Why a node is not worth vectorizing of which something reads all points; "" if nothing does."""
+        read, kept = (_size(self.graph, keys.get(self.groups.of(node_id), set())) for keys in (self.whole, self.operands))
+        why = f", of which about {read} are read" if read < kept else ", and a run finds out how many points there are"
+        return f"about {kept} elements of its operands would be kept for each point{why}" if read else ""
+
     def _faster_at_once(self) -> set[int]:
         """The groups that contract, scan or sort. A product of a matrix and a vector that both vary with the step counts only if its
         group is reduced: a sum of such products over the step becomes one product.
@@ -326,10 +332,24 @@ def _size(graph: Graph, values: set[Key]) -> int:
 
 
 def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int], beside: tuple[Symbol, ...]) -> None:
-    """Note for each node over a step why it becomes one array along the step, or why it does not."""
-    carried = _carried_reads(graph, step)
+    """Note for each node over a step why it becomes one array along the step, or why it does not; and what makes the step a loop."""
+    carried, smaller = _carried_reads(graph, step), _smaller_than_operands(graph, step, legal)
+    connected = _Connected(graph, step, legal - smaller)
+    for by, read in dict.fromkeys(carried.values()):
+        note(step.name, "cannot run at once: {} reads {}", by, read)
     for node in graph:
-        if step not in node.domain or isinstance(node.op, (ops.Input, ops.Output, ops.Sink)):
+        if step not in node.domain or isinstance(node.op, (ops.Input, ops.Output)):
+            continue
+        if node.id not in nodes and node.id not in carried and not _has_rule(node):
+            note(step.name, "cannot run at once: {} is a function on the host, or has a state", Ref(node.id))
+        elif node.id not in legal and not separable(graph, node, step, beside=beside):
+            note(
+                step.name,
+                "cannot run at once: the shape or the conditions of {} depend on {} and on another step",
+                Ref(node.id),
+                step,
+            )
+        if isinstance(node.op, ops.Sink):
             continue
         if node.id in nodes:
             reader = _whole_reader(graph, node.id, step)
@@ -338,7 +358,14 @@ def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int], besid
             else:
                 note(node.id, "computed for all points of {} at once: {} reads them all", step, Ref(reader))
         elif node.id in legal:
-            note(node.id, "stays in the loop over {}: it only feeds or follows that loop, point by point", step)
+            why = (
+                connected.price(node.id)
+                if node.id not in smaller
+                else "smaller than its operand, which would be kept for all points"
+            )
+            note(node.id, "stays in the loop over {}: {}", step, why or "it only feeds or follows that loop, point by point")
+            if why:
+                note(step.name, "by its price, {} does not leave it: {}", Ref(node.id), why)
         elif node.id in carried:
             note(node.id, "stays in the loop over {}: it is on a cycle, in which {} reads {}", step, *carried[node.id])
         elif not _has_rule(node):

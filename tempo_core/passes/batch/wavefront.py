@@ -18,6 +18,7 @@ from tempo_core.passes.batch.diagonals import Diagonals, Skew, distances, over_a
 from tempo_core.passes.batch.leading import Vectorizer
 from tempo_core.passes.batch.lines import is_along_line
 from tempo_core.passes.batch.vectorize import legal_nodes
+from tempo_core.passes.decisions import note
 from tempo_core.prices import is_worth_a_wavefront
 from tempo_core.symbolic.condition import Comparison, conjunction
 from tempo_core.symbolic.domain import Point, Range, index_steps
@@ -97,6 +98,8 @@ def _by_diagonals(graph: Graph, by: Diagonals) -> Graph | None:
             nodes = {node.id for node in skewed if {skew.number, *by.rows[:1]} <= {*node.domain.steps}}
     except NonAffineError:
         return None
+    steps = " and ".join(map(str, by.steps))
+    note(skew.number.name, "it counts the diagonals of {}, of which each is computed at once", steps)
     return skewed
 
 

@@ -54,7 +54,7 @@ class _Cut:
         self.within = graph.fresh_step(f"{step.name}_within")
         self.graph = graph.with_step(self.within, Expr.of(size), place + 1)
         self.here = self.number.expr * size + self.within.expr  # the point of the step
-        self.back, self.after = _loops_back(self.old, step)
+        self.back, self.after = loops_back(self.old, step)
         self.cut: dict[int, int] = {}  # for a node of the loops back, or one that runs again, the node over segments
         self.waiting: list[int] = []
         self.moved: dict[tuple[int, int, int], int] = {}  # nodes with values at a distance, by node, output and distance
@@ -180,10 +180,10 @@ class _Cut:
 
 def goes_back(graph: Graph, step: Symbol | str) -> bool:
     """Whether loops over a step, by itself or by name, run back over what other loops over it computed."""
-    return any(_loops_back(graph, each)[0] for each in graph.order if each == step or each.name == step)
+    return any(loops_back(graph, each)[0] for each in graph.order if each == step or each.name == step)
 
 
-def _loops_back(graph: Graph, step: Symbol) -> tuple[set[int], set[int]]:
+def loops_back(graph: Graph, step: Symbol) -> tuple[set[int], set[int]]:
     """The nodes of loops over a step that run the other way than loops before them, with what is computed from these over the same step;
     and the nodes after them."""
     order = _Order(graph, step)

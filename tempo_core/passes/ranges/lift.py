@@ -22,7 +22,7 @@ from tempo_core.passes.ranges.outer import outer_products
 from tempo_core.passes.ranges.recurrences import Scan, comes_in_order, lift_recurrences
 from tempo_core.passes.ranges.running import contracted_sums
 from tempo_core.passes.ranges.whole import WholeStep, whole_steps
-from tempo_core.prices import LEAST_POINTS_TO_TRANSFORM, is_narrow, pays_to_convolve, worth_scanning
+from tempo_core.prices import is_narrow, pays_to_convolve, worth_scanning
 from tempo_core.symbolic.domain import Domain, Point, Range, identity
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl.relation import maximum_over
@@ -142,7 +142,7 @@ class _Lifting:
             return
         past = past_convolution_of(self.graph, node)
         if past is not None and self._is_over_the_past(past):
-            self.take_over(node, past.value(LEAST_POINTS_TO_TRANSFORM))
+            self.take_over(node, past.value())
             note(node.id, "computed as one convolution with the whole past over {}", past.step)
             return
         for wide in self._of_whole_steps(node):

@@ -100,6 +100,8 @@ class Stripping(Tiling):
                 self.whole,
                 self.written,
             )
+        why = "by its price: {} bytes between products stay in the cache, where strips have {} of {}"
+        note(self.step.name, why, self.written, self.size, self.whole)
         return super().run()
 
     def _written(self, seeds: list[Seed], chosen: Chosen) -> list[int]:

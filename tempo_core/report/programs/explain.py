@@ -14,7 +14,7 @@ from itertools import groupby
 
 from tempo_core.errors import ArgumentError
 from tempo_core.ir.dependence import forward_order
-from tempo_core.ir.graph import Graph, Node
+from tempo_core.ir.graph import Graph, Key, Node
 from tempo_core.ir.names.naming import kind_of, names
 from tempo_core.ir.names.source_lines import targets
 from tempo_core.ir.names.user_lines import Sources, span
@@ -22,6 +22,7 @@ from tempo_core.ir.ops import Broadcast, Constant, End, Eval, Input, Iota, Merge
 from tempo_core.passes.base import Pass
 from tempo_core.passes.decisions import Decision, Ref, recording
 from tempo_core.report.graphs.picture import edge_label
+from tempo_core.report.programs import reasons as reason_texts
 from tempo_core.runtime.staged.host import statements
 from tempo_core.runtime.staged.stage import Staged
 from tempo_core.schedule import Loop, Scheduled
@@ -54,15 +55,20 @@ def explanation(
     scheduled: Scheduled,
     staged: Staged | None,
     sources: Sources,
+    asked: Mapping[str, Sequence[str]],
+    peak: int,
     tensor: str = "",
 ) -> str:
-    """The text for all operations, or for those of one tensor.
+    """The text for all operations, or for those of one tensor. For all, it begins with the steps that stay loops, and the large stores.
 
-    `source` is the program as it was written, without what no result needs; `written` has that too.
+    `source` is the program as it was written, without what no result needs; `written` has that too. `asked` are the reasons of steps
+    that options or prices keep loops, `peak` the most bytes at a time.
     """
     stories = {node.id: _Story(node, node.id) for node in source}
-    numbers = _follow(source, passes, stories)
-    final = _Final(scheduled, staged)
+    reasons = {step: dict.fromkeys(texts) for step, texts in asked.items()}
+    numbers = _follow(source, passes, stories, reasons)
+    large = reason_texts.large_stores(scheduled, sources, peak)
+    final = _Final(scheduled, staged, large if tensor else {})
     for story in stories.values():
         if story.node is not None:
             for text in final.of(numbers[story.node], story.output):
@@ -77,18 +83,28 @@ def explanation(
         near = difflib.get_close_matches(tensor, every, 1)
         hint = f"program.explain({near[0]!r})" if near else f"its tensors are {', '.join(every) or 'without names'}"
         raise ArgumentError(f"the program has no tensor {tensor!r}", hint=hint)
-    return "\n\n".join(text for heading, group in chosen.items() if (text := _section(heading, group)))
+    texts = [_section(heading, group) for heading, group in chosen.items()]
+    if not tensor:
+        stores = [f"stores of more than a tenth of the peak of {peak:,} bytes", *(f"  {text}" for text in large.values())]
+        texts = [reason_texts.loops(scheduled, reasons), "\n".join(stores) if large else "", *texts]
+    return "\n\n".join(filter(None, texts))
 
 
-def _follow(source: Graph, passes: Sequence[Pass], stories: Mapping[int, _Story]) -> dict[int, int]:
-    """Run the passes, and tell the stories. Returns the number in the final graph of each node that is left."""
+def _follow(
+    source: Graph, passes: Sequence[Pass], stories: Mapping[int, _Story], reasons: dict[str, dict[str, None]] | None = None
+) -> dict[int, int]:
+    """Run the passes, and tell the stories; `reasons` of steps to be loops are added. Returns the number in the final graph of each node left."""
     graph = source
     for each in passes:
         with recording() as decisions:
             after = each.apply(graph)
         by_node: dict[int, list[tuple[int, Decision]]] = {}
         for position, decision in enumerate(decisions):
-            by_node.setdefault(decision.node, []).append((position, decision))
+            if isinstance(decision.node, int):
+                by_node.setdefault(decision.node, []).append((position, decision))
+            elif reasons is not None:
+                about = (_shown(each, ChainMap(graph.nodes, after.nodes)) for each in decision.about)
+                reasons.setdefault(decision.node, {})[decision.text.format(*about)] = None
         for story in stories.values():
             if story.node is not None:
                 _tell(story, each, graph, after, by_node)
@@ -158,8 +174,8 @@ def _name(node: Node) -> str:
 class _Final:
     """The statements, loops, device programs and stores of the final graph."""
 
-    def __init__(self, scheduled: Scheduled, staged: Staged | None):
-        self.graph, self.storage, self.staged = scheduled.graph, scheduled.storage, staged
+    def __init__(self, scheduled: Scheduled, staged: Staged | None, large: Mapping[Key, str]):
+        self.graph, self.storage, self.staged, self.large = scheduled.graph, scheduled.storage, staged, large
         self.labels, self.users = names(self.graph), self.graph.users()
         self.loops: dict[int, list[str]] = {}
         for execute, loops in with_loops(scheduled.root):
@@ -190,6 +206,8 @@ class _Final:
             yield "used only inside of that statement, and not kept"
         elif (node_id, output) in self.storage and node.outputs:
             yield self._store(node, output)
+            if (node_id, output) in self.large:
+                yield f"a large store: {self.large[node_id, output]}"
             spread = None if self.staged is None else self.staged.spread
             if spread is not None and spread.divides(node.outputs[output]):
                 yield f"in parts on {len(spread.devices)} devices, by its points of `{spread.step}`"

@@ -11,23 +11,9 @@ from tempo_core.ir.graph import Key, Node
 from tempo_core.ir.ops import End, Input, Output, Sink, Udf
 from tempo_core.runtime.lower.liveness import Effects
 from tempo_core.runtime.lower.lower import Lowering
+from tempo_core.runtime.staged import host
 from tempo_core.runtime.staged.chunks import cut, in_parts, opened
 from tempo_core.runtime.staged.edges import awaited_first, early, joined
-from tempo_core.runtime.staged.host import (
-    Chunks,
-    Fetch,
-    HostCall,
-    HostIf,
-    HostItem,
-    HostLoop,
-    Put,
-    Segment,
-    add,
-    calls,
-    inside,
-    segments,
-    statements,
-)
 from tempo_core.runtime.staged.swapping import Walked
 from tempo_core.schedule import Block, Execute, If, Loop
 from tempo_core.schedule.build import chosen_value
@@ -63,7 +49,7 @@ class Launches:
         self.returned: set[Key] = set()  # stores on the host whose values come from functions there
         self.kept = {} if "keep" in disable else self._keep(items)
         self.items = self._arranged(self._without_empty(items), launch_seconds, opened_at)
-        self.segments = list(segments(self.items))
+        self.segments = list(host.segments(self.items))
         for number, segment in enumerate(self.segments):
             segment.number = number
         self.store_keys = self._persistent()
@@ -78,8 +64,8 @@ class Launches:
             segment.inputs = tuple(name for name in segment.inputs if name not in segment.donated)
 
     def _arranged(
-        self, items: list[HostItem], launch_seconds: float | None, opened_at: tuple[str | None] | None
-    ) -> list[HostItem]:
+        self, items: list[host.HostItem], launch_seconds: float | None, opened_at: tuple[str | None] | None
+    ) -> list[host.HostItem]:
         """The items with segments that are joined with their neighbours, opened where runs can stop, and cut if they take long."""
         graph, lowering = self.graph, self.lowering
         # What ends a step has no effect on stores that would keep its place.
@@ -105,7 +91,7 @@ class Launches:
     # -- segments and calls -------------------------------------------------------------------------------------------
 
     def _on_host(self, item: Item) -> bool:
-        ops = [self.graph[execute.node].op for execute in statements(item)]
+        ops = [self.graph[execute.node].op for execute in host.statements(item)]
         sinks = any(isinstance(op, Sink) and not isinstance(op, End) for op in ops)
         return sinks or any(isinstance(op, Udf) and op.kind == "host" for op in ops)
 
@@ -123,45 +109,45 @@ class Launches:
         self.slots += 1
         return self.slots - 1
 
-    def _split(self, block: Block, counters: tuple[Symbol, ...]) -> list[HostItem]:
-        items: list[HostItem] = []
+    def _split(self, block: Block, counters: tuple[Symbol, ...]) -> list[host.HostItem]:
+        items: list[host.HostItem] = []
         for child in flat(block):
             node = self.graph[child.node] if isinstance(child, Execute) else None
             if isinstance(child, Execute) and node and isinstance(node.op, Output) and self._is_whole(node):
                 self.whole.append((node.op.position, (node.inputs[0].source, node.inputs[0].output)))
             elif isinstance(child, Execute) and node and isinstance(node.op, Output) and (node.id, 0) not in self.kept_outputs:
-                fetch = Fetch(child, self._slot())
-                add(items, Segment(0, counters, [], [fetch]))
+                fetch = host.Fetch(child, self._slot())
+                host.add(items, host.Segment(0, counters, [], [fetch]))
                 self.outputs.append((node.op.position, fetch.slot))
             elif not self._on_host(child):
-                add(items, Segment(0, counters, [], [child]))
+                host.add(items, host.Segment(0, counters, [], [child]))
             elif isinstance(child, Loop):
                 inner = (*counters, child.counter)
-                items.append(HostLoop(child.counter, child.start, child.stop, child.step, self._split(child.body, inner)))
+                items.append(host.HostLoop(child.counter, child.start, child.stop, child.step, self._split(child.body, inner)))
             elif isinstance(child, If):
                 then, orelse = (self._split(part or Block(), counters) for part in (child.then, child.orelse))
-                items.append(HostIf(child.condition, then, orelse))
+                items.append(host.HostIf(child.condition, then, orelse))
             elif isinstance(child, Execute) and node:
                 slot = self._slot()
                 if node.inputs:
-                    add(items, Segment(0, counters, [], [Fetch(child, slot)]))
-                items.append(HostCall(child, slot, isinstance(node.op, Sink)))
+                    host.add(items, host.Segment(0, counters, [], [host.Fetch(child, slot)]))
+                items.append(host.HostCall(child, slot, isinstance(node.op, Sink)))
                 if node.outputs:
-                    items.append(Segment(0, counters, [Put(child, slot, tuple(range(len(node.outputs))))]))
+                    items.append(host.Segment(0, counters, [host.Put(child, slot, tuple(range(len(node.outputs))))]))
         return items
 
-    def _keep(self, items: list[HostItem]) -> dict[Key, tuple[tuple[int, ...], Any]]:
+    def _keep(self, items: list[host.HostItem]) -> dict[Key, tuple[tuple[int, ...], Any]]:
         """The stores of results that stay on the host, with their shapes and dtypes: only launches outside of the loop of the call read them.
 
         Such a launch takes all points at once. Results that nobody reads are not stored at all.
         """
-        readers: dict[Key, list[Segment]] = {}
-        for segment in segments(items):
+        readers: dict[Key, list[host.Segment]] = {}
+        for segment in host.segments(items):
             for key in {key for item in segment.items for key in self._item_effects(item).touches}:
                 readers.setdefault(key, []).append(segment)
         readers |= {key: readers.get(key, []) for _, key in self.whole}
-        returning = [call for call in calls(items) if not call.is_sink]
-        puts = {put.slot: (segment, put) for segment in segments(items) for put in segment.puts}
+        returning = [call for call in host.calls(items) if not call.is_sink]
+        puts = {put.slot: (segment, put) for segment in host.segments(items) for put in segment.puts}
         read_inside: dict[Key, bool] = {}  # whether a launch in the loop of a call reads the result
         for call in returning:
             loops = puts[call.slot][0].counters
@@ -180,14 +166,14 @@ class Launches:
         self.returned = kept & self.hosted.keys()
         return {key: (self.lowering.shape(key), self.lowering.dtype(key)) for key in sorted(kept - self.returned)}
 
-    def _without_empty(self, items: list[HostItem]) -> list[HostItem]:
+    def _without_empty(self, items: list[host.HostItem]) -> list[host.HostItem]:
         """The items without launches that do nothing."""
-        present = [item for item in items if not (isinstance(item, Segment) and not item.puts and not item.items)]
-        return [inside(item, self._without_empty) for item in present]
+        present = [item for item in items if not (isinstance(item, host.Segment) and not item.puts and not item.items)]
+        return [host.inside(item, self._without_empty) for item in present]
 
     # -- stores -------------------------------------------------------------------------------------------------------
 
-    def _effects(self, segment: Segment) -> Effects:
+    def _effects(self, segment: host.Segment) -> Effects:
         """The effects of a segment. Puts define the values that host calls return; fetches read."""
         total = self._put_effects(segment)
         for item in segment.items:
@@ -196,7 +182,7 @@ class Launches:
             total = total.then(self._item_effects(item))
         return total
 
-    def _put_effects(self, segment: Segment) -> Effects:
+    def _put_effects(self, segment: host.Segment) -> Effects:
         total = Effects()
         for put in segment.puts:
             written = frozenset((put.execute.node, k) for k in put.outputs)
@@ -204,9 +190,9 @@ class Launches:
             total = total.then(Effects(partial, written - partial, written))
         return total
 
-    def _item_effects(self, item: Item | Fetch) -> Effects:
+    def _item_effects(self, item: Item | host.Fetch) -> Effects:
         of = self.lowering.liveness
-        if isinstance(item, Fetch):
+        if isinstance(item, host.Fetch):
             return Effects(of.reads(item.execute))
         return of.of(item)
 
@@ -235,24 +221,24 @@ class Launches:
         users = Counter(key for segment in self.segments for key in (*segment.writes, *segment.reads))
         touched = {*self.kept, *self.hosted}
         for item in self.items:
-            if isinstance(item, Segment):
+            if isinstance(item, host.Segment):
                 created = {*item.writes, *(key for key in item.reads if users[key] == 1)}
                 item.creates = frozenset(created - touched)
-            touched |= {key for segment in segments([item]) for key in (*segment.writes, *segment.reads)}
+            touched |= {key for segment in host.segments([item]) for key in (*segment.writes, *segment.reads)}
 
     def _live(self, at_end: frozenset[Key]) -> dict[int, frozenset[Key]]:
         """For each segment, by number, the stores that may be needed after it. `at_end` are needed after the program."""
         live: dict[int, frozenset[Key]] = {}
 
-        def before(items: list[HostItem], after: frozenset[Key]) -> frozenset[Key]:
+        def before(items: list[host.HostItem], after: frozenset[Key]) -> frozenset[Key]:
             for item in reversed(items):
-                if isinstance(item, (Segment, Chunks)):
-                    segment = item if isinstance(item, Segment) else item.segment
+                if isinstance(item, (host.Segment, host.Chunks)):
+                    segment = item if isinstance(item, host.Segment) else item.segment
                     effect = self._effects(segment)
-                    needed = after if isinstance(item, Segment) else after | effect.needs
+                    needed = after if isinstance(item, host.Segment) else after | effect.needs
                     live[segment.number] = needed
-                    after = (needed if isinstance(item, Chunks) else after - effect.defines) | effect.needs
-                elif isinstance(item, HostLoop):
+                    after = (needed if isinstance(item, host.Chunks) else after - effect.defines) | effect.needs
+                elif isinstance(item, host.HostLoop):
                     end = after
                     while True:  # an iteration ends before the edge and the next one, or before what follows
                         start = before(item.body, end)
@@ -261,19 +247,19 @@ class Launches:
                             break
                         end = needed
                     after = after | start  # the first iteration has no edge before it
-                elif isinstance(item, HostIf):
+                elif isinstance(item, host.HostIf):
                     after = before(item.then, after) | before(item.orelse, after)
             return after
 
         before(self.items, at_end)
         return live
 
-    def _inputs_of(self, segment: Segment) -> tuple[str, ...]:
+    def _inputs_of(self, segment: host.Segment) -> tuple[str, ...]:
         sources = {edge.source for execute in segment.executes for edge in self.lowering.edges(execute)}
         ops = [self.graph[source].op for source in sources]
         return tuple(sorted(op.name for op in ops if isinstance(op, Input)))
 
-    def live_after(self, segment: Segment) -> list[frozenset[Key]]:
+    def live_after(self, segment: host.Segment) -> list[frozenset[Key]]:
         """For each item of a segment, the stores that are needed after it."""
         live = [frozenset(segment.writes)]
         for item in reversed(segment.items[1:]):
