@@ -52,6 +52,7 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
             ahead, reward = window.count - 1, replayed(window.discounted(learned.reward, recipe.gamma))
             discount = recipe.gamma ** replayed(window.count).astype("float32")
         following, weight = replayed.following(obs, step, ahead)
+        learns = replayed.learns(weight)
         following_values = model.using(target).values(following)
         chooser = model.values(following) if recipe.double_q else following_values
         best = tp.take_along_last(following_values, chooser.argmax(-1))
@@ -60,12 +61,12 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
         error = value - aim.detach()
         if priorities is not None:
             weight = weight * priorities.weights
-            priorities.follow(error.detach())
+            priorities.follow(error.detach(), learns)
         loss = (weight * huber(error, recipe.huber_delta)).mean()
         loss.backward()
         learning_rate = rate(recipe, recipe.learning_rate, i, I)
-        learning_rate = tp.where((i + 1) * (recipe.num_envs * recipe.num_steps) > recipe.learning_starts, learning_rate, 0.0)
-        updated = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
+        optimizer = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm)
+        updated = optimizer.step(where=learns)
         at_end = {name: w[i, U - 1] for name, w in updated.items()}
         for name, w in target.items():
             closer = w + recipe.tau * (at_end[name] - w)

@@ -28,6 +28,7 @@ class Replay:
     bounds: Bounds  # of t and b
     rows: tp.Tensor
     stores_once: bool
+    has_started: tp.typing.Value  # whether updates have, after `learning_starts` steps
     frames: int = 1  # that are stored once, and stacked
 
     @staticmethod
@@ -61,7 +62,8 @@ class Replay:
             count = size - first
             drawn = tp.minimum(tp.random.uniform((recipe.batch_size,), domain=tuple(domain)) * count, count - 1)
             rows = drawn.astype("int32") if frames == 1 else drawn.astype("int32") + first
-        return Replay((oldest, i + 1), bounds, rows, stores_once, frames)
+        has_started = (i + 1) * (recipe.num_envs * recipe.num_steps) > recipe.learning_starts
+        return Replay((oldest, i + 1), bounds, rows, stores_once, has_started, frames)
 
     def __call__(self, x: tp.Tensor, ahead: tp.Tensor | None = None) -> tp.Tensor:
         """The drawn rows (batch_size, ...) of `x`, or those `ahead` steps after them, through which no gradient flows."""
@@ -85,6 +87,10 @@ class Replay:
         is_stored = ~self(step.truncated, ahead) & (last < ((end - oldest) * T - 1) * B)
         weight = is_stored.astype("float32")
         return self._stacked(obs, step, last + B), weight / tp.maximum(weight.mean(), 1e-8)
+
+    def learns(self, weight: tp.Tensor) -> tp.typing.Value:
+        """Whether there is an update: if it `has_started`, and a row has a `weight` (of `following`)."""
+        return (weight.max() > 0.0) & self.has_started if self.stores_once else self.has_started
 
     def _stacked(self, obs: tp.Tensor, step: Transition[tp.Tensor], rows: tp.Tensor) -> tp.Tensor:
         """The observations (batch_size, frames, ...) at `rows`, of which each frame is read from the step that saw it."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tempo_core as tp
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
-from tempo_rl.agents.exploration import at_random_first, follow, learning_rate, noise_of, targets_of
+from tempo_rl.agents.exploration import at_random_first, follow, noise_of, targets_of
 from tempo_rl.agents.replay import Replay
+from tempo_rl.agents.schedules import rate
 from tempo_rl.continuous import DeterministicPolicy, TwinCritics
 from tempo_rl.env import make_environment
 from tempo_rl.models import build_model
@@ -47,16 +48,18 @@ def td3(recipe: TD3Recipe, monitor: Monitor) -> Agent:
         q1, q2 = critics(state, replayed(action))
         q_loss = (weight * ((q1 - aim) ** 2 + (q2 - aim) ** 2)).mean()
         q_loss.backward()
-        q_lr = learning_rate(recipe, recipe.q_lr, i, I)
-        updated_critics = tp.optim.Adam(critics.parameters(), lr=q_lr, max_grad_norm=recipe.max_grad_norm).step()
+        q_lr = rate(recipe, recipe.q_lr, i, I)
+        optimizer = tp.optim.Adam(critics.parameters(), lr=q_lr, max_grad_norm=recipe.max_grad_norm)
+        updated_critics = optimizer.step(where=replayed.learns(weight))
 
         # The policy: the action that the first critic values most. All targets follow after it.
         newest = {name: w[i, u, C - 1].detach() for name, w in updated_critics.items()}
         seen = state[i, u, C - 1]
         policy_loss = -critics.using(newest)(seen, model.action(seen))[0].mean()
         policy_loss.backward()
-        policy_lr = learning_rate(recipe, recipe.policy_lr, i, I)
-        updated = tp.optim.Adam(model.parameters(), lr=policy_lr, max_grad_norm=recipe.max_grad_norm).step() | newest
+        policy_lr = rate(recipe, recipe.policy_lr, i, I)
+        optimizer = tp.optim.Adam(model.parameters(), lr=policy_lr, max_grad_norm=recipe.max_grad_norm)
+        updated = optimizer.step(where=replayed.has_started) | newest
         follow(targets, model.parameters() | critics.parameters(), updated, recipe.tau)
 
         metrics = {"loss": q_loss[i, 0:U, 0:C].mean(), "value": q1.mean()[i, 0:U, 0:C].mean()}

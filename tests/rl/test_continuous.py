@@ -112,17 +112,18 @@ def test_updates_are_those_of_plain_jax(extra: dict[str, Any], draws: list[np.nd
         d = {name: np.concatenate([np.concatenate(part[name]) for part in parts])[rows].astype("float32") for name in parts[0]}
         assert np.abs(d["action"]).max() <= 1
         losses = []
-        rates = (recipe.q_lr, recipe.policy_lr) if iteration else (0.0, 0.0)
         for update in range(recipe.gradient_steps):
             value, gradient = critic(of(w, "q"), w, target, d)
             losses.append(float(value))
-            w = {**w, **optimizers[("q",)].step(of(w, "q"), gradient, rates[0], norm)}
+            if not iteration:
+                continue
+            w = {**w, **optimizers[("q",)].step(of(w, "q"), gradient, recipe.q_lr, norm)}
             is_last = (update + 1) % recipe.policy_frequency == 0
             if is_last:
-                new = optimizers[("policy",)].step(of(w, "policy"), policies[0](of(w, "policy"), w, d), rates[1], norm)
+                new = optimizers[("policy",)].step(of(w, "policy"), policies[0](of(w, "policy"), w, d), recipe.policy_lr, norm)
                 if "log_alpha" in w:
                     slope = policies[1](of(w, "log_alpha"), w, d)
-                    new |= optimizers[("log_alpha",)].step(of(w, "log_alpha"), slope, rates[0], np.inf)
+                    new |= optimizers[("log_alpha",)].step(of(w, "log_alpha"), slope, recipe.q_lr, np.inf)
                 w = {**w, **new}
             if is_last or recipe.algorithm == "sac":
                 target = {name: value + recipe.tau * (w[name] - value) for name, value in target.items()}
