@@ -95,7 +95,7 @@ def watch(
     def played(played_env: VectorEnvironment) -> Evaluation:
         policy = Policy(recipe, env.observations, env.actions, parameters, cache)
         return play(
-            played_env, policy, episodes, deterministic, recipe.eval_max_steps, show=show, name=recipe.env.id
+            played_env, policy, episodes, deterministic, recipe.eval_max_steps, show=show, name=recipe.env.id, seed=seed
         )  # fmt: skip
 
     try:
