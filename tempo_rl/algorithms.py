@@ -57,6 +57,7 @@ class Keys(TypedDict, total=False):
     attention_window: int | None
     attention_heads: int
     convolutions: list[tuple[int, int, int]]
+    channels: Literal["first", "last"] | None
     embedding: int | None
     frames: int
     shared: bool

@@ -19,9 +19,9 @@ Bounds = tuple[tp.Expr, tp.Expr]
 class Replay:
     """Rows of tensors over (i, t, b), drawn anew at each point of a domain of updates.
 
-    Pictures (bytes) are stored once: the successor of a row is the row of its environment one step later. So the newest row of each environment
-    is not drawn yet, and a row that a time limit ended, whose successor is not stored, has no weight in a loss. A stack of frames is made anew of
-    the frames of its episode, so that the oldest rows, whose earlier frames are gone, are no longer drawn.
+    Pictures (bytes in rows and columns) are stored once: the successor of a row is the row of its environment one step later. So the newest row
+    of each environment is not drawn yet, and a row that a time limit ended, whose successor is not stored, has no weight in a loss. A stack of
+    frames is made anew of the frames of its episode, so that the oldest rows, whose earlier frames are gone, are no longer drawn.
     """
 
     iterations: tuple[tp.Expr, tp.Expr]  # from the oldest one to after the newest
@@ -45,7 +45,7 @@ class Replay:
         Raises `RecipeError` if it can never hold two steps.
         """
         T, B = bounds
-        oldest, stores_once = tp.max(i - recipe.replay_iterations + 1, 0), observations.dtype == "uint8"
+        oldest, stores_once = tp.max(i - recipe.replay_iterations + 1, 0), observations.are_pictures
         frames = recipe.frames if stores_once else 1
         if stores_once and recipe.num_steps < 2:
             raise RecipeError("pictures are stored once, so an iteration needs two steps", hint="num_steps=2")
