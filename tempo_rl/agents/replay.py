@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tempo_core as tp
@@ -68,6 +68,14 @@ class Replay:
     def __call__(self, x: tp.Tensor, ahead: tp.Tensor | None = None) -> tp.Tensor:
         """The drawn rows (batch_size, ...) of `x`, or those `ahead` steps after them, through which no gradient flows."""
         return self._at(x, self._ahead(ahead))
+
+    def discounted(
+        self, x: tp.Tensor, ahead: tp.Tensor, n: int, gamma: float, change: Callable[[tp.Tensor], tp.Tensor]
+    ) -> tp.Tensor:
+        """The discounted sums (batch_size,) of `change` of `x` from the drawn rows to `ahead` steps after them, of at most `n` in all."""
+        last = self._at(ahead, self.rows)
+        terms = (gamma**k * change(self(x, tp.minimum(ahead, k))) for k in range(n))
+        return sum((tp.where(last >= k, term, 0.0) for k, term in enumerate(terms)), tp.zeros((self.rows.shape[0],)))
 
     def observed(self, obs: tp.Tensor, step: Transition[tp.Tensor]) -> tp.Tensor:
         """The observations of the drawn rows."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import tempo_core as tp
-from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
+from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, report, scaling_of_rewards
 from tempo_rl.agents.exploration import at_random_first, follow, noise_of, targets_of
 from tempo_rl.agents.replay import Replay
 from tempo_rl.agents.schedules import rate
@@ -37,7 +37,7 @@ def sac(recipe: SACRecipe, monitor: Monitor) -> Agent:
         step = env.step(action)
         tp.carry(obs, first, step.observation, kept=(b,))
         rollout = (i, slice(0, T), slice(0, B))
-        learned = learned_from(recipe, step, (i, t, b), (b,), rollout)
+        scaled = scaling_of_rewards(recipe, step, (i, t, b), (b,), rollout)
 
         # The temperature: the weight of the entropy.
         log_alpha = tp.recurrence((), domain=(i, u), name="log_alpha")
@@ -49,7 +49,7 @@ def sac(recipe: SACRecipe, monitor: Monitor) -> Agent:
         targets = targets_of(critics.parameters(), (i, u, c))
         next_action, next_log_prob = model.gaussian(following).sample_with_log_prob()
         next_value = tp.minimum(*critics.using(targets)(following, next_action)) - alpha * next_log_prob
-        aim = (replayed(learned.reward) + recipe.gamma * tp.where(replayed(step.terminated), 0.0, next_value)).detach()
+        aim = (scaled(replayed(step.reward)) + recipe.gamma * tp.where(replayed(step.terminated), 0.0, next_value)).detach()
         q1, q2 = critics(state, replayed(action))
         q_loss = (weight * ((q1 - aim) ** 2 + (q2 - aim) ** 2)).mean()
         q_loss.backward()
@@ -65,7 +65,9 @@ def sac(recipe: SACRecipe, monitor: Monitor) -> Agent:
         policy_loss = (alpha * log_prob - tp.minimum(*critics.using(newest)(seen, policy_action))).mean()
         policy_loss.backward()
         policy_lr = rate(recipe, recipe.policy_lr, i, I)
-        updated = tp.optim.Adam(model.parameters(), lr=policy_lr, max_grad_norm=recipe.max_grad_norm).step(where=replayed.has_started)
+        updated = tp.optim.Adam(model.parameters(), lr=policy_lr, max_grad_norm=recipe.max_grad_norm).step(
+            where=replayed.has_started
+        )
         if recipe.autotune:
             tp.carry(log_alpha, 0.0)
             target_entropy = -float(math.prod(env.actions.shape))

@@ -7,7 +7,7 @@ domains: the critics are recurrences over (i, u, c), the policy and all targets 
 from __future__ import annotations
 
 import tempo_core as tp
-from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
+from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, report, scaling_of_rewards
 from tempo_rl.agents.exploration import at_random_first, follow, noise_of, targets_of
 from tempo_rl.agents.replay import Replay
 from tempo_rl.agents.schedules import rate
@@ -35,7 +35,7 @@ def td3(recipe: TD3Recipe, monitor: Monitor) -> Agent:
         step = env.step(action)
         tp.carry(obs, first, step.observation, kept=(b,))
         rollout = (i, slice(0, T), slice(0, B))
-        learned = learned_from(recipe, step, (i, t, b), (b,), rollout)
+        scaled = scaling_of_rewards(recipe, step, (i, t, b), (b,), rollout)
 
         # The critics: both estimate the reward, and the lesser target of an action near the target policy's.
         replayed = Replay.of(recipe, env.observations, i, (T, B), (i, u, c))
@@ -44,7 +44,7 @@ def td3(recipe: TD3Recipe, monitor: Monitor) -> Agent:
         smoothing = tp.random.normal((recipe.batch_size, *env.actions.shape), domain=(i, u, c)) * recipe.policy_noise
         near = model.using(targets).action(following) + tp.clip(smoothing, -recipe.noise_clip, recipe.noise_clip)
         next_value = tp.minimum(*critics.using(targets)(following, tp.clip(near, -1.0, 1.0)))
-        aim = (replayed(learned.reward) + recipe.gamma * tp.where(replayed(step.terminated), 0.0, next_value)).detach()
+        aim = (scaled(replayed(step.reward)) + recipe.gamma * tp.where(replayed(step.terminated), 0.0, next_value)).detach()
         q1, q2 = critics(state, replayed(action))
         q_loss = (weight * ((q1 - aim) ** 2 + (q2 - aim) ** 2)).mean()
         q_loss.backward()

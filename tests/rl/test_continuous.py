@@ -24,7 +24,7 @@ from tempo_rl.monitor import lower
 from tempo_rl.recipe import DQNRecipe, SACRecipe, TD3Recipe, make_recipe
 from tests.rl.continuous_losses import CONTINUOUS
 from tests.rl.scripted import ID
-from tests.rl.test_agents import Adam, Arrays, Recorder
+from tests.rl.test_agents import Adam, Arrays, Recorder, variance_of_returns
 
 ROWS = 28
 SMALL = {
@@ -86,7 +86,7 @@ def of(w: Arrays, *names: str) -> dict[str, Any]:
             "max_grad_norm": 0.5,
             "norm_reward": True,
         },
-        {"algorithm": "td3", "gradient_steps": 4, "policy_noise": 0.4},
+        {"algorithm": "td3", "gradient_steps": 4, "policy_noise": 0.4, "norm_reward": True},
     ],
     ids=["sac", "sac_fixed_alpha", "sac_delayed", "td3"],
 )
@@ -118,6 +118,8 @@ def test_updates_are_those_of_plain_jax(extra: dict[str, Any], draws: list[np.nd
         rows = ((np.arange(ROWS) + 0.5) / ROWS * 14 * len(parts)).astype(int)
         d = {name: np.concatenate([np.concatenate(part[name]) for part in parts])[rows].astype("float32") for name in parts[0]}
         assert np.abs(d["action"]).max() <= 1
+        if recipe.norm_reward:
+            d["reward"] = (d["reward"] / np.float32(variance_of_returns(recipe, recorder, iteration) ** 0.5)).clip(-10, 10)
         losses = []
         for update in range(recipe.gradient_steps):
             value, gradient = critic(of(w, "q"), w, target, d)
