@@ -120,6 +120,13 @@ class Optimizer:
         param, _, kind = name.rpartition(".")
         return self.carried(f"{kind}({param})", fn.zeros(like.shape, fn.widened(like).dtype), like)
 
+    def average(self, param: Recurrence, name: str, decay: float, value: Tensor) -> Tensor:
+        """`decay` times optimizer state, plus `value`: what the state becomes. It has a `name` as in `state`."""
+        state = self.state(param, name)
+        following = decay * state + value
+        self.go_on(state, following)
+        return following
+
     def carried(self, name: str, first: Tensor, like: Recurrence | None = None) -> Recurrence:
         """State over the steps of updates, or over those of the parameter `like`, that begins as `first`.
 
