@@ -16,7 +16,7 @@ from tempo_rl.env import vector_environment
 from tempo_rl.env.closing import close_quietly
 from tempo_rl.env.source import AnyEnvironment, source_of
 from tempo_rl.errors import CheckpointError, RecipeError, RLError, RunError
-from tempo_rl.evaluate import Evaluation, Policy, evaluate
+from tempo_rl.evaluate import Evaluation, Policy, evaluate, next_seed, require_seed
 from tempo_rl.monitor import Callback
 from tempo_rl.own import known
 from tempo_rl.recipe import PLAIN, EnvRecipe, Recipe, WandbRecipe, make_recipe
@@ -57,6 +57,7 @@ class Keys(TypedDict, total=False):
     attention_window: int | None
     attention_heads: int
     convolutions: list[tuple[int, int, int]]
+    channels: Literal["first", "last"] | None
     embedding: int | None
     frames: int
     shared: bool
@@ -191,6 +192,7 @@ class Algorithm:
         self._policy: Policy | None = None
         self._player = recipe  # of the policy: in a run with many members, that of one of them
         self._checkpoint: Checkpoint | None = None  # from which it goes on
+        self._draws = np.random.default_rng(recipe.seed)  # seeds of what `predict` draws
 
     def train(
         self,
@@ -268,22 +270,28 @@ class Algorithm:
             return evaluate(self._player, parameters, episodes, seed, deterministic=deterministic)
         return watch(self._player, parameters, episodes, seed, video, render, deterministic=deterministic)
 
-    def predict(self, observation: AnyObservation, deterministic: bool = True, seed: int = 0) -> np.ndarray:
+    def predict(self, observation: AnyObservation, deterministic: bool = True, seed: int | None = None) -> np.ndarray:
         """The action for one observation of the environment's space, or the actions (B, ...) for a batch.
 
         The observation of a Dict is a dict, and that of a Tuple a tuple. In a batch, each of their arrays has the dimension B first, as
         vector environments give it. With `frames` in the recipe, the dimension of the frames comes next.
 
-        The actions are the most likely ones if `deterministic`, or else drawn with `seed`; in the environment's own numbers and bounds.
+        The actions are the most likely ones if `deterministic`, or else drawn; in the environment's own numbers and bounds. Each call
+        draws anew. A `seed` begins the sequence of draws that belongs to it: later calls without one go on in it. The first sequence of
+        an agent is that of the recipe's seed.
         A policy with a memory (network gru or lstm) goes on with the episodes of the last call, until `forget`.
-        Raises `RLError` if the agent is not trained, for other keys, shapes and dtypes, and for what is not a finite number.
+        Raises `RLError` if the agent is not trained, for other keys, shapes and dtypes, for what is not a finite number, and for a seed
+        that is not a whole number from 0.
         """
         from tempo_rl.env.structured import as_batch
 
         policy = self._opened_policy()
         name = self.recipe.env.id
         batch, is_one = as_batch(observation, policy.observations, name, self.recipe.frames)
-        action = policy.actions.outward(policy(batch, deterministic, seed))
+        if seed is not None:
+            require_seed(seed, "a draw")
+            self._draws = np.random.default_rng(seed)
+        action = policy.actions.outward(policy(batch, deterministic, 0 if deterministic else next_seed(self._draws)))
         return action[0] if is_one else action
 
     def forget(self, done: np.ndarray | None = None) -> None:

@@ -9,10 +9,11 @@ from typing import ClassVar, Self
 
 import tempo_core as tp
 from tempo_rl.choices import Choices
+from tempo_rl.convolutions import Convolution, Convolutions
 from tempo_rl.distributions import Deterministic, Distribution, SquashedGaussian
 from tempo_rl.env.spaces import Actions, Continuous, Observations
 from tempo_rl.errors import EnvError
-from tempo_rl.models import ActorCritic, Context, Convolution, Convolutions, Layers, Network
+from tempo_rl.models import ActorCritic, Context, Layers, Network
 
 LOG_STD = (-5.0, 2.0)  # between which the deviation of a squashed Gaussian lies
 
@@ -101,7 +102,7 @@ class TwinCritics:
             encoder = Choices.build(policy.observations, embedding, domain, False, "critic.embedding")
             n_in = encoder.size
         elif policy.encoder is not None:
-            encoder = Convolutions.build(policy.observations.shape, convolutions, domain, False, activation, "critic.convolution")
+            encoder = Convolutions.build(policy.observations, convolutions, domain, False, activation, "critic.convolution")
             n_in = encoder.size
         sizes = (n_in + math.prod(policy.actions.shape), *hidden, 1)
         first, second = (Network.build(name, sizes, 1.0, domain, False, activation) for name in ("q1", "q2"))

@@ -124,19 +124,21 @@ def play(
     stop: Callable[[], bool] = lambda: False,
     show: Show = lambda ended, episodes, steps: None,
     name: str = "the environment",
+    seed: int = 0,
 ) -> Evaluation:
     """Play exactly `episodes` episodes, divided evenly between the environments in advance.
 
-    To take the first episodes that finish would favour short ones. `policy` takes observations, whether it is deterministic, and a seed.
+    To take the first episodes that finish would favour short ones. `policy` takes observations, whether it is deterministic, and a seed,
+    another one in each step; `seed` determines them all.
     `show` is called after each step. Raises `EnvError`, which names the environment, for an episode with more than `most_steps` steps.
     When `stop` says so, it gives the episodes that have ended; at Ctrl-C too, if there are such.
     """
     quota = np.array([episodes // env.num_envs + (k < episodes % env.num_envs) for k in range(env.num_envs)])
     ended: list[list[tuple[float, int]]] = [[] for _ in range(env.num_envs)]  # return and length
-    observation, at = env.reset(), 0
+    observation, at, draws = env.reset(), 0, np.random.default_rng(seed)
     try:
         while any(len(own) < count for own, count in zip(ended, quota, strict=True)) and not stop():
-            step = env.step(policy(observation, deterministic, at))
+            step = env.step(policy(observation, deterministic, 0 if deterministic else next_seed(draws)))
             at += 1
             observation = step.observation
             done = step.terminated | step.truncated
@@ -183,7 +185,7 @@ def evaluate(
     env = vector_environment(recipe, min(episodes, 32), evaluation_seed(seed))
     try:
         policy = Policy(recipe, env.observations, env.actions, parameters, cache)
-        return play(env, policy, episodes, deterministic, recipe.eval_max_steps, stop, show, recipe.env.id)
+        return play(env, policy, episodes, deterministic, recipe.eval_max_steps, stop, show, recipe.env.id, seed)
     finally:
         close_quietly(env, f"the evaluation's environments {recipe.env.id}")
 
@@ -192,8 +194,18 @@ def require_episodes(episodes: int, seed: int) -> None:
     """Raise `RLError` unless this is a number of episodes that can be played, and a seed of theirs."""
     if not isinstance(episodes, (int, np.integer)) or episodes < 1:
         raise RLError(f"the number of episodes of an evaluation is an int of at least 1, not {episodes!r}")
+    require_seed(seed, "an evaluation")
+
+
+def require_seed(seed: int, of: str) -> None:
+    """Raise `RLError` unless this is a seed. `of` says what it is for."""
     if not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise RLError(f"the seed of an evaluation is an int of at least 0, not {seed!r}")
+        raise RLError(f"the seed of {of} is an int of at least 0, not {seed!r}")
+
+
+def next_seed(draws: np.random.Generator) -> int:
+    """The seed of the next actions that a policy draws."""
+    return int(draws.integers(2**32))
 
 
 def fault_of_environment(recipe: Recipe, parameters: Mapping[str, np.ndarray] | None) -> EnvError | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple, Self, TypeAlias
 
+import numpy as np
+
 import tempo_core as tp
 from tempo_rl.attention import Attention
 from tempo_rl.choices import Choices
+from tempo_rl.convolutions import ACTIVATIONS, Convolution, Convolutions, Index
 from tempo_rl.distributions import Categorical, Distribution, EpsilonGreedy, Gaussian, MultiCategorical
 from tempo_rl.env.spaces import Actions, Continuous, Discrete, MultiDiscrete, Observations
 from tempo_rl.errors import EnvError, RecipeError
@@ -18,14 +21,9 @@ from tempo_rl.normalizer import Normalizer
 from tempo_rl.recipe import DQNRecipe, Recipe
 from tempo_rl.references import load_class
 
-Index = tuple[tp.Expr | int, ...]  # a point of the parameters' domain
-
-
 LARGEST = 2**31 - 1  # elements of an array
-Convolution = tuple[int, int, int]  # features, kernel, stride
 MEMORIES: Mapping[str, type[tp.nn.GRUCell | tp.nn.LSTMCell]] = {"gru": tp.nn.GRUCell, "lstm": tp.nn.LSTMCell}
 Memory: TypeAlias = tp.nn.GRUCell | tp.nn.LSTMCell | Attention
-ACTIVATIONS: Mapping[str, Callable[[tp.Tensor], tp.Tensor]] = {"tanh": tp.tanh, "relu": tp.relu}
 
 
 @dataclass(frozen=True)
@@ -77,69 +75,6 @@ class Network:
         return replace(self, layers=tuple(layer.using({n: parameters[n] for n in layer.parameters()}) for layer in self.layers))
 
 
-@dataclass(frozen=True)
-class Convolutions:
-    """Convolutions of images (..., height, width, channels), each followed by `activation`. Frames (..., frames, height, width, channels)
-    that are stacked become channels; images (..., height, width) have one."""
-
-    shape: tuple[int, ...]  # of an observation
-    layers: tuple[tp.nn.Conv2d, ...]
-    index: Index | None = None
-    activation: str = "relu"
-
-    @staticmethod
-    def build(
-        shape: tuple[int, ...],
-        convolutions: Sequence[Convolution],
-        domain: Sequence[tp.Expr],
-        fed: bool,
-        activation: str,
-        name: str = "convolution",
-    ) -> Convolutions:
-        """A layer of (features, kernel, stride) for each of `convolutions`. Raises `EnvError` for observations that are not images."""
-        if not 2 <= len(shape) <= 4:
-            raise EnvError(
-                f"network=cnn takes images of shape (height, width) or (height, width, channels), not observations {shape}",
-                hint="use another network: network=mlp",
-            )
-        layers, n_in = list[tp.nn.Conv2d](), 1 if len(shape) == 2 else shape[-1] * (shape[0] if len(shape) == 4 else 1)
-        for k, (n_out, kernel, stride) in enumerate(convolutions):
-            start = tp.nn.he_uniform()
-            layers.append(
-                tp.nn.Conv2d(n_in, n_out, kernel, tuple(domain), stride, "SAME", fed=fed, name=f"{name}.{k}", initial=start)
-            )
-            n_in = n_out
-        return Convolutions(shape, tuple(layers), None, activation)
-
-    @property
-    def size(self) -> int:
-        """The number of features."""
-        height, width = self.shape[-3:-1] if len(self.shape) > 2 else self.shape
-        for layer in self.layers:
-            stride = layer.stride if isinstance(layer.stride, int) else layer.stride[0]
-            height, width = -(-height // stride), -(-width // stride)
-        return height * width * self.layers[-1].n_out
-
-    def __call__(self, x: tp.Tensor) -> tp.Tensor:
-        """`x` (..., *shape) -> (..., size)."""
-        batch = x.shape[: x.rank - len(self.shape)]
-        if len(self.shape) == 2:
-            x = x.expand_dims(-1)
-        if len(self.shape) == 4:
-            frames, height, width, channels = self.shape
-            x = tp.moveaxis(x, -4, -2).reshape(*batch, height, width, frames * channels)
-        for layer in self.layers:
-            x = ACTIVATIONS[self.activation]((layer if self.index is None else layer[self.index])(x))
-        return x.reshape(*batch, self.size)
-
-    def parameters(self) -> dict[str, tp.Tensor]:
-        return {name: value for layer in self.layers for name, value in layer.parameters().items()}
-
-    def using(self, parameters: Mapping[str, tp.Tensor]) -> Convolutions:
-        """The convolutions with other tensors as their parameters, by name."""
-        return replace(self, layers=tuple(layer.using({n: parameters[n] for n in layer.parameters()}) for layer in self.layers))
-
-
 class Context(NamedTuple):
     """What the memory of network "attention" attends to: with so many heads, to so many steps. `is_whole`: no rollout has more."""
 
@@ -182,7 +117,7 @@ class Layers(NamedTuple):
                 raise EnvError(
                     f"network=cnn takes images, not observations {observations.space}", hint="use another network: network=mlp"
                 )
-            encoder = Convolutions.build(observations.shape, convolutions, domain, fed, activation)
+            encoder = Convolutions.build(observations, convolutions, domain, fed, activation)
             n_in = encoder.size
         elif observations.counts:
             encoder = Choices.build(observations, embedding, domain, fed)
@@ -341,7 +276,7 @@ class ActorCritic:
         if self.normalizer is not None:
             observation = self.normalizer(observation.astype("float32"))
         elif self.observations.dtype == "uint8":
-            observation = observation.astype("float32") * (1.0 / 255.0)
+            observation = _from_0_to_1(observation.astype("float32"), self.observations)
         if encoder is not None:
             numbers = observation if observation.dtype == "float32" else observation.astype("float32")
             features = encoder(choices, numbers) if isinstance(encoder, Choices) else encoder(numbers)
@@ -393,6 +328,13 @@ class ActionValues(ActorCritic):
         return EpsilonGreedy(self.values(observation), self.epsilon)
 
 
+def _from_0_to_1(bytes_: tp.Tensor, observations: Observations) -> tp.Tensor:
+    """Bytes (..., *shape), float32, scaled by the range that their space declares."""
+    low, scale = observations.byte_range
+    shifted = bytes_ - tp.constant(low) if np.any(low != 0.0) else bytes_
+    return shifted * tp.constant(scale) if np.any(scale != 1.0) else shifted
+
+
 def _outputs(actions: Actions) -> int:
     """How many numbers a policy network gives."""
     if isinstance(actions, Discrete):
@@ -421,7 +363,7 @@ def build_model(
         else []
     )
     model = kind.build(
-        observations,
+        replace(observations, channels=recipe.channels),
         actions,
         recipe.hidden,
         domain,

@@ -122,6 +122,9 @@ class Recipe(Strict):
     convolutions: list[tuple[Count, Count, Count]] = Field(
         default_factory=lambda: [(16, 3, 2), (32, 3, 2)]
     )  # features, kernel, stride
+    channels: Literal["first", "last"] | None = (
+        None  # the place of pictures' channels; None: the smallest axis, if it is first or last
+    )
     embedding: Annotated[int, Field(ge=0)] | None = (
         None  # numbers for each choice in observations; 0: one-hot; None: 64, of many fewer
     )

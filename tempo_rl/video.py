@@ -13,6 +13,7 @@ from tempo_rl.encoding import encoded, require_suffix
 from tempo_rl.env import vector_environment
 from tempo_rl.env.blocked import within
 from tempo_rl.env.closing import close_quietly
+from tempo_rl.env.spaces import channels_of
 from tempo_rl.env.vector import HostVectorEnvironment, VectorEnvironment
 from tempo_rl.errors import EnvError, RLError
 from tempo_rl.evaluate import Evaluation, Policy, Show, evaluation_seed, play, require_episodes
@@ -95,7 +96,7 @@ def watch(
     def played(played_env: VectorEnvironment) -> Evaluation:
         policy = Policy(recipe, env.observations, env.actions, parameters, cache)
         return play(
-            played_env, policy, episodes, deterministic, recipe.eval_max_steps, show=show, name=recipe.env.id
+            played_env, policy, episodes, deterministic, recipe.eval_max_steps, show=show, name=recipe.env.id, seed=seed
         )  # fmt: skip
 
     try:
@@ -220,14 +221,20 @@ def _by_render_image(single: SingleEnvironment) -> tuple[Draw, float] | None:
 
 
 def _of_pictures(single: SingleEnvironment) -> tuple[Draw, float] | None:
-    """The observations, where they are pictures: uint8 of shape (height, width, 1) or (height, width, 3), magnified if they are small."""
+    """The observations, where they are pictures: bytes with one channel or three, the first axis or the last, magnified if they are small."""
     shape = single.observations.shape
-    if len(shape) != 3 or shape[2] not in (1, 3) or single.observations.dtype != "uint8":
+    if len(shape) != 3 or single.observations.dtype != "uint8":
         return None
-    times = max(1, -(-LEAST_SIDE // max(shape[:2])))
+    is_first = channels_of(shape) == "first"
+    *sides, channels = (*shape[1:], shape[0]) if is_first else shape
+    if channels not in (1, 3):
+        return None
+    times = max(1, -(-LEAST_SIDE // max(sides)))
+    low, scale = single.observations.byte_range
 
     def draw(state: np.ndarray) -> np.ndarray:
-        picture = single.observed(state)
-        return np.broadcast_to(picture, (*shape[:2], 3)).repeat(times, 0).repeat(times, 1)
+        picture = (single.observed(state) - low) * scale * np.float32(255.0)
+        picture = np.moveaxis(picture, 0, -1) if is_first else picture
+        return np.broadcast_to(picture.round().astype(np.uint8), (*sides, 3)).repeat(times, 0).repeat(times, 1)
 
     return draw, float(USUAL_FPS) / 3

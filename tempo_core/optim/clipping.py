@@ -13,12 +13,10 @@ from tempo_core.symbolic.expr import Expr, Symbol
 
 def global_norm(tensors: Sequence[Tensor], over: Domain = ()) -> Tensor:
     """The Euclidean norm of all elements of all tensors, at all points of the steps in `over`."""
-    steps = _steps(tensors, over)
+    with tensors[0].context:
+        steps = domain_steps(over)
     squares = [fn.total(_at_all_points(fn.square(g), steps)) for g in tensors]
-    norm = squares[0]
-    for square in squares[1:]:
-        norm = norm + square
-    return fn.sqrt(norm)
+    return fn.sqrt(sum(squares[1:], squares[0]))
 
 
 def clip_by_global_norm(gradients: Sequence[Tensor], max_norm: float, over: Domain = ()) -> list[Tensor]:
@@ -28,13 +26,6 @@ def clip_by_global_norm(gradients: Sequence[Tensor], max_norm: float, over: Doma
     """
     scale = fn.minimum_of(max_norm / (global_norm(gradients, over) + 1e-6), 1.0)
     return [g * scale for g in gradients]
-
-
-def _steps(tensors: Sequence[Tensor], over: Domain) -> tuple[Symbol, ...]:
-    if not over:
-        return ()
-    with tensors[0].context:
-        return domain_steps(over)
 
 
 def _at_all_points(x: Tensor, over: tuple[Symbol, ...]) -> Tensor:

@@ -18,7 +18,7 @@ from tempo_core.frontend.arguments import checked, is_number, shown
 from tempo_core.frontend.carry import carry
 from tempo_core.frontend.inputs import domain_steps
 from tempo_core.frontend.recurrence import Recurrence, recurrence
-from tempo_core.frontend.tensor import Tensor, UserExpr
+from tempo_core.frontend.tensor import Tensor, UserExpr, Value
 from tempo_core.optim.clipping import clip_by_global_norm, clip_by_value
 from tempo_core.optim.schedules import Schedule, update_count
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -84,6 +84,8 @@ class Optimizer:
                     "tp.optim.Adam(parameters, kept=(l,))",
                 )
         self.lr = lr(update_count(self.steps)) if callable(lr) else lr
+        self._schedule: Schedule | None = lr if callable(lr) else None
+        self._condition: Value | None = None
         self.max_grad_norm, self.max_grad_value, self.weight_decay = max_grad_norm, max_grad_value, weight_decay
 
     def _update_steps(self, param: Tensor) -> tuple[Symbol, ...]:
@@ -118,6 +120,13 @@ class Optimizer:
         param, _, kind = name.rpartition(".")
         return self.carried(f"{kind}({param})", fn.zeros(like.shape, fn.widened(like).dtype), like)
 
+    def average(self, param: Recurrence, name: str, decay: float, value: Tensor) -> Tensor:
+        """`decay` times optimizer state, plus `value`: what the state becomes. It has a `name` as in `state`."""
+        state = self.state(param, name)
+        following = decay * state + value
+        self.go_on(state, following)
+        return following
+
     def carried(self, name: str, first: Tensor, like: Recurrence | None = None) -> Recurrence:
         """State over the steps of updates, or over those of the parameter `like`, that begins as `first`.
 
@@ -129,18 +138,28 @@ class Optimizer:
         carry(state, first, kept=self._kept_of(state))
         return state
 
-    def go_on(self, state: Recurrence, following: Tensor) -> None:
-        """Assign the value of a parameter, or of state, after each update."""
-        carry(state, following=following, kept=self._kept_of(state))
+    def go_on(self, state: Recurrence, following: Tensor) -> Tensor:
+        """Assign the value of a parameter, or of state, after each update: `following`, or `state` where the update is skipped."""
+        after = following if self._condition is None else fn.where(self._condition, following, state)
+        carry(state, following=after, kept=self._kept_of(state))
+        return after
 
-    def step(self) -> dict[str, Tensor]:
-        """Assign the next value of every parameter. Gives these values by name, at the point from which they are computed."""
+    @checked
+    def step(self, where: Value | None = None) -> dict[str, Tensor]:
+        """Assign the next value of every parameter. Gives these values by name, at the point from which they are computed.
+
+        Where the bool `where` is false, the update is skipped: parameters, state and the count of a schedule stay as they are.
+        """
         updated: dict[str, Tensor] = {}
         with next(iter(self.params.values())).context:
+            self._condition = where
+            if where is not None and self._schedule is not None:
+                count = self.carried("updates", fn.constant(0, "int32"))
+                self.go_on(count, count + 1)
+                self.lr = self._schedule(count)
             for name, change in self.changes().items():
                 param = self.params[name]
-                updated[name] = (fn.widened(param) - change).astype(param.dtype)
-                self.go_on(param, updated[name])
+                updated[name] = self.go_on(param, (fn.widened(param) - change).astype(param.dtype))
         return updated
 
     def changes(self) -> dict[str, Tensor]:

@@ -36,9 +36,7 @@ class SGD(Optimizer):
         for (name, param), gradient in zip(self.params.items(), self.decayed_gradients(), strict=True):
             direction = gradient
             if self.momentum:
-                velocity = self.state(param, f"{name}.velocity")
-                direction = self.momentum * velocity + gradient
-                self.go_on(velocity, direction)
+                direction = self.average(param, f"{name}.velocity", self.momentum, gradient)
                 if self.nesterov:
                     direction = gradient + self.momentum * direction
             changes[name] = self.lr * direction
@@ -139,18 +137,12 @@ class RMSProp(Optimizer):
     def changes(self) -> dict[str, Tensor]:
         changes: dict[str, Tensor] = {}
         for (name, param), gradient in zip(self.params.items(), self.decayed_gradients(), strict=True):
-            squares = self.state(param, f"{name}.squares")
-            spread = self.decay * squares + (1 - self.decay) * fn.square(gradient)
-            self.go_on(squares, spread)
+            spread = self.average(param, f"{name}.squares", self.decay, (1 - self.decay) * fn.square(gradient))
             if self.centered:
-                mean = self.state(param, f"{name}.mean")
-                new_mean = self.decay * mean + (1 - self.decay) * gradient
-                self.go_on(mean, new_mean)
-                spread = fn.maximum_of(spread - fn.square(new_mean), 0.0)  # rounding may bring it below zero
+                mean = self.average(param, f"{name}.mean", self.decay, (1 - self.decay) * gradient)
+                spread = fn.maximum_of(spread - fn.square(mean), 0.0)  # rounding may bring it below zero
             direction = gradient / (fn.sqrt(spread) + self.eps)
             if self.momentum:
-                velocity = self.state(param, f"{name}.velocity")
-                direction = self.momentum * velocity + direction
-                self.go_on(velocity, direction)
+                direction = self.average(param, f"{name}.velocity", self.momentum, direction)
             changes[name] = self.lr * direction
         return changes

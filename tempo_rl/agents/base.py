@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,19 +58,27 @@ def episode_metrics(step: Transition[tp.Tensor], over: Rollout) -> dict[str, tp.
 def learned_from(
     recipe: Recipe, step: Transition[tp.Tensor], point: Sequence[tp.Expr], kept: Sequence[tp.Expr], over: Rollout
 ) -> Transition[tp.Tensor]:
-    """The step with the reward that agents learn from: scaled by the running deviation of discounted returns, if the recipe says so.
+    """The step with the reward that agents learn from in the iteration that acted: see `scaling_of_rewards`."""
+    return step._replace(reward=scaling_of_rewards(recipe, step, point, kept, over)(step.reward))
 
-    `point` is (b, i, t), and `over` has a slice for each step but i; returns begin anew with `kept`, as episodes do.
+
+def scaling_of_rewards(
+    recipe: Recipe, step: Transition[tp.Tensor], point: Sequence[tp.Expr], kept: Sequence[tp.Expr], over: Rollout
+) -> Callable[[tp.Tensor], tp.Tensor]:
+    """What scales rewards where agents learn from them: by the running deviation of discounted returns, if the recipe says so.
+
+    The deviation is that of the iteration that learns, not of the one that acted. `point` is (b, i, t), and `over` has a slice for each step
+    but i; returns begin anew with `kept`, as episodes do.
     """
     if not recipe.norm_reward:
-        return step
+        return lambda reward: reward
     (i,) = (index for index in over if isinstance(index, tp.Expr))
     before = tp.recurrence((), domain=tuple(point), name="discounted return")
     current = before * recipe.gamma + step.reward
     tp.carry(before, 0.0, tp.where(step.terminated | step.truncated, 0.0, current), kept=tuple(kept))
     normalizer = Normalizer.build("return", (), (i,))
     normalizer.follow(current[over])
-    return step._replace(reward=normalizer.scaled(step.reward))
+    return normalizer.scaled
 
 
 def followed(model: ActorCritic, obs: tp.Tensor, over: Rollout) -> dict[str, tp.Tensor]:

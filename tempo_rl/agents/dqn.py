@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import tempo_core as tp
 from tempo_rl.agents.advantage import NStepWindow
-from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
+from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, report, scaling_of_rewards
 from tempo_rl.agents.priorities import Priorities
 from tempo_rl.agents.replay import Replay
 from tempo_rl.agents.schedules import rate
@@ -36,7 +36,7 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
         step = env.step(action)
         tp.carry(obs, first, step.observation, kept=(b,))
         rollout = (i, slice(0, T), slice(0, B))
-        learned = learned_from(recipe, step, (i, t, b), (b,), rollout)
+        scaled = scaling_of_rewards(recipe, step, (i, t, b), (b,), rollout)
 
         # The replay buffer: rows of the last iterations, drawn anew for each update.
         priorities = Priorities(recipe, (i, u), I) if recipe.prioritized else None
@@ -46,12 +46,17 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
         target = {
             name: tp.recurrence(w.shape, w.dtype, domain=(i,), name=f"target.{name}") for name, w in model.parameters().items()
         }
-        ahead, reward, discount = None, replayed(learned.reward), tp.constant(recipe.gamma)
+        ahead, reward, discount = None, scaled(replayed(step.reward)), tp.constant(recipe.gamma)
         if recipe.n_step > 1:
-            window = NStepWindow.of(learned, recipe.n_step, (i, t, b), t)
-            ahead, reward = window.count - 1, replayed(window.discounted(learned.reward, recipe.gamma))
+            window = NStepWindow.of(step, recipe.n_step, (i, t, b), t)
+            ahead = window.count - 1
+            if recipe.norm_reward:
+                reward = replayed.discounted(step.reward, ahead, recipe.n_step, recipe.gamma, scaled)
+            else:
+                reward = replayed(window.discounted(step.reward, recipe.gamma))
             discount = recipe.gamma ** replayed(window.count).astype("float32")
         following, weight = replayed.following(obs, step, ahead)
+        learns = replayed.learns(weight)
         following_values = model.using(target).values(following)
         chooser = model.values(following) if recipe.double_q else following_values
         best = tp.take_along_last(following_values, chooser.argmax(-1))
@@ -60,12 +65,12 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
         error = value - aim.detach()
         if priorities is not None:
             weight = weight * priorities.weights
-            priorities.follow(error.detach())
+            priorities.follow(error.detach(), learns)
         loss = (weight * huber(error, recipe.huber_delta)).mean()
         loss.backward()
         learning_rate = rate(recipe, recipe.learning_rate, i, I)
-        learning_rate = tp.where((i + 1) * (recipe.num_envs * recipe.num_steps) > recipe.learning_starts, learning_rate, 0.0)
-        updated = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
+        optimizer = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm)
+        updated = optimizer.step(where=learns)
         at_end = {name: w[i, U - 1] for name, w in updated.items()}
         for name, w in target.items():
             closer = w + recipe.tau * (at_end[name] - w)

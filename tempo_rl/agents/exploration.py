@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 
 import tempo_core as tp
-from tempo_rl.agents.schedules import rate
-from tempo_rl.recipe import ContinuousRecipe, ScheduleRecipe
+from tempo_rl.recipe import ContinuousRecipe
 
 Point = tuple[tp.Expr, tp.Expr, tp.Expr]  # (i, t, b): iteration, time, environment
 
@@ -37,12 +36,6 @@ def at_random_first(recipe: ContinuousRecipe, action: tp.Tensor, noise: tp.Tenso
     uniform = tp.erf(noise * math.sqrt(0.5))
     before = (i * recipe.num_steps + t) * recipe.num_envs < recipe.learning_starts
     return tp.where(before, uniform, action)
-
-
-def learning_rate(recipe: ContinuousRecipe, value: float | ScheduleRecipe, i: tp.Expr, I: tp.Expr) -> tp.Tensor:
-    """The learning rate `value` in iteration i, or 0 before `learning_starts`."""
-    started = (i + 1) * (recipe.num_envs * recipe.num_steps) > recipe.learning_starts
-    return tp.where(started, rate(recipe, value, i, I), 0.0)
 
 
 def targets_of(parameters: Mapping[str, tp.Tensor], domain: tuple[tp.Expr, ...]) -> dict[str, tp.Recurrence]:

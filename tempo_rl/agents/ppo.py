@@ -108,10 +108,11 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         loss = policy_loss - scheduled(recipe, recipe.ent_coef, i, I) * entropy + recipe.vf_coef * value_loss
         loss.backward()
         learning_rate = rate(recipe, recipe.learning_rate, i, I)
-        step_size: tp.Tensor | tp.Expr | float = learning_rate
+        is_near = None
         if recipe.target_kl is not None:
-            step_size = going_on(((ratio - 1.0) - log_ratio).mean(), recipe.target_kl, (i, e, m)) * learning_rate
-        updated = tp.optim.Adam(model.parameters(), lr=step_size, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
+            is_near = going_on(((ratio - 1.0) - log_ratio).mean(), recipe.target_kl, (i, e, m))
+        optimizer = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm)
+        updated = optimizer.step(where=is_near)
 
         # Reporting, once an iteration.
         clipfrac = (tp.abs(ratio - 1.0) > clip_coef).astype("float32").mean()
@@ -169,11 +170,11 @@ def values_after(value: tp.Tensor, final_value: tp.Tensor, point: tuple[tp.Expr,
 
 
 def going_on(approx_kl: tp.Tensor, target_kl: float, point: tuple[tp.Expr, tp.Expr, tp.Expr]) -> tp.Tensor:
-    """1 while no minibatch of the iteration had a divergence of more than 1.5 `target_kl`, and 0 from the first one that did."""
+    """Whether no minibatch of the iteration has had a divergence of more than 1.5 `target_kl` so far."""
     i, _, _ = point
-    before = tp.recurrence((), domain=point, name="going on")
-    now = before * (approx_kl.detach() <= 1.5 * target_kl).astype("float32")
-    tp.carry(before, 1.0, now, kept=(i,))
+    before = tp.recurrence((), "bool", domain=point, name="going on")
+    now = before & (approx_kl.detach() <= 1.5 * target_kl)
+    tp.carry(before, True, now, kept=(i,))
     return now
 
 

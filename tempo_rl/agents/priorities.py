@@ -42,8 +42,9 @@ class Priorities:
         self.weights = (weights / weights.max()).detach()
         return tp.minimum(rows.take(self._places), size - 1).detach()
 
-    def follow(self, errors: tp.Tensor) -> None:
-        """The sizes of these errors (batch_size,) are the next priorities of the rows that were drawn."""
-        priorities = tp.abs(errors) + LEAST
+    def follow(self, errors: tp.Tensor, where: tp.typing.Value) -> None:
+        """The sizes of these errors (batch_size,) are the next priorities of the rows that were drawn, `where` the update is not skipped."""
+        priorities = tp.where(where, tp.abs(errors) + LEAST, self._priorities.take(self._places))
         tp.carry(self._stored, 0.0, self._priorities.scatter(self._places, priorities).detach())
-        tp.carry(self._largest, 1.0, tp.maximum(self._largest, priorities.max()).detach())
+        largest = tp.maximum(self._largest, priorities.max())
+        tp.carry(self._largest, 1.0, tp.where(where, largest, self._largest).detach())

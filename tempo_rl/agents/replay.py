@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tempo_core as tp
@@ -19,15 +19,16 @@ Bounds = tuple[tp.Expr, tp.Expr]
 class Replay:
     """Rows of tensors over (i, t, b), drawn anew at each point of a domain of updates.
 
-    Pictures (bytes) are stored once: the successor of a row is the row of its environment one step later. So the newest row of each environment
-    is not drawn yet, and a row that a time limit ended, whose successor is not stored, has no weight in a loss. A stack of frames is made anew of
-    the frames of its episode, so that the oldest rows, whose earlier frames are gone, are no longer drawn.
+    Pictures (bytes in rows and columns) are stored once: the successor of a row is the row of its environment one step later. So the newest row
+    of each environment is not drawn yet, and a row that a time limit ended, whose successor is not stored, has no weight in a loss. A stack of
+    frames is made anew of the frames of its episode, so that the oldest rows, whose earlier frames are gone, are no longer drawn.
     """
 
     iterations: tuple[tp.Expr, tp.Expr]  # from the oldest one to after the newest
     bounds: Bounds  # of t and b
     rows: tp.Tensor
     stores_once: bool
+    has_started: tp.typing.Value  # whether updates have, after `learning_starts` steps
     frames: int = 1  # that are stored once, and stacked
 
     @staticmethod
@@ -44,7 +45,7 @@ class Replay:
         Raises `RecipeError` if it can never hold two steps.
         """
         T, B = bounds
-        oldest, stores_once = tp.max(i - recipe.replay_iterations + 1, 0), observations.dtype == "uint8"
+        oldest, stores_once = tp.max(i - recipe.replay_iterations + 1, 0), observations.are_pictures
         frames = recipe.frames if stores_once else 1
         if stores_once and recipe.num_steps < 2:
             raise RecipeError("pictures are stored once, so an iteration needs two steps", hint="num_steps=2")
@@ -61,11 +62,20 @@ class Replay:
             count = size - first
             drawn = tp.minimum(tp.random.uniform((recipe.batch_size,), domain=tuple(domain)) * count, count - 1)
             rows = drawn.astype("int32") if frames == 1 else drawn.astype("int32") + first
-        return Replay((oldest, i + 1), bounds, rows, stores_once, frames)
+        has_started = (i + 1) * (recipe.num_envs * recipe.num_steps) > recipe.learning_starts
+        return Replay((oldest, i + 1), bounds, rows, stores_once, has_started, frames)
 
     def __call__(self, x: tp.Tensor, ahead: tp.Tensor | None = None) -> tp.Tensor:
         """The drawn rows (batch_size, ...) of `x`, or those `ahead` steps after them, through which no gradient flows."""
         return self._at(x, self._ahead(ahead))
+
+    def discounted(
+        self, x: tp.Tensor, ahead: tp.Tensor, n: int, gamma: float, change: Callable[[tp.Tensor], tp.Tensor]
+    ) -> tp.Tensor:
+        """The discounted sums (batch_size,) of `change` of `x` from the drawn rows to `ahead` steps after them, of at most `n` in all."""
+        last = self._at(ahead, self.rows)
+        terms = (gamma**k * change(self(x, tp.minimum(ahead, k))) for k in range(n))
+        return sum((tp.where(last >= k, term, 0.0) for k, term in enumerate(terms)), tp.zeros((self.rows.shape[0],)))
 
     def observed(self, obs: tp.Tensor, step: Transition[tp.Tensor]) -> tp.Tensor:
         """The observations of the drawn rows."""
@@ -85,6 +95,10 @@ class Replay:
         is_stored = ~self(step.truncated, ahead) & (last < ((end - oldest) * T - 1) * B)
         weight = is_stored.astype("float32")
         return self._stacked(obs, step, last + B), weight / tp.maximum(weight.mean(), 1e-8)
+
+    def learns(self, weight: tp.Tensor) -> tp.typing.Value:
+        """Whether there is an update: if it `has_started`, and a row has a `weight` (of `following`)."""
+        return (weight.max() > 0.0) & self.has_started if self.stores_once else self.has_started
 
     def _stacked(self, obs: tp.Tensor, step: Transition[tp.Tensor], rows: tp.Tensor) -> tp.Tensor:
         """The observations (batch_size, frames, ...) at `rows`, of which each frame is read from the step that saw it."""

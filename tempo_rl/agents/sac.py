@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 
 import tempo_core as tp
-from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
-from tempo_rl.agents.exploration import at_random_first, follow, learning_rate, noise_of, targets_of
+from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, report, scaling_of_rewards
+from tempo_rl.agents.exploration import at_random_first, follow, noise_of, targets_of
 from tempo_rl.agents.replay import Replay
+from tempo_rl.agents.schedules import rate
 from tempo_rl.continuous import SquashedPolicy, TwinCritics
 from tempo_rl.env import make_environment
 from tempo_rl.models import build_model
@@ -36,7 +37,7 @@ def sac(recipe: SACRecipe, monitor: Monitor) -> Agent:
         step = env.step(action)
         tp.carry(obs, first, step.observation, kept=(b,))
         rollout = (i, slice(0, T), slice(0, B))
-        learned = learned_from(recipe, step, (i, t, b), (b,), rollout)
+        scaled = scaling_of_rewards(recipe, step, (i, t, b), (b,), rollout)
 
         # The temperature: the weight of the entropy.
         log_alpha = tp.recurrence((), domain=(i, u), name="log_alpha")
@@ -48,12 +49,13 @@ def sac(recipe: SACRecipe, monitor: Monitor) -> Agent:
         targets = targets_of(critics.parameters(), (i, u, c))
         next_action, next_log_prob = model.gaussian(following).sample_with_log_prob()
         next_value = tp.minimum(*critics.using(targets)(following, next_action)) - alpha * next_log_prob
-        aim = (replayed(learned.reward) + recipe.gamma * tp.where(replayed(step.terminated), 0.0, next_value)).detach()
+        aim = (scaled(replayed(step.reward)) + recipe.gamma * tp.where(replayed(step.terminated), 0.0, next_value)).detach()
         q1, q2 = critics(state, replayed(action))
         q_loss = (weight * ((q1 - aim) ** 2 + (q2 - aim) ** 2)).mean()
         q_loss.backward()
-        q_lr = learning_rate(recipe, recipe.q_lr, i, I)
-        updated_critics = tp.optim.Adam(critics.parameters(), lr=q_lr, max_grad_norm=recipe.max_grad_norm).step()
+        q_lr = rate(recipe, recipe.q_lr, i, I)
+        optimizer = tp.optim.Adam(critics.parameters(), lr=q_lr, max_grad_norm=recipe.max_grad_norm)
+        updated_critics = optimizer.step(where=replayed.learns(weight))
         follow(targets, critics.parameters(), updated_critics, recipe.tau)
 
         # The policy: actions that the critics value, and that are as random as the temperature asks.
@@ -62,14 +64,16 @@ def sac(recipe: SACRecipe, monitor: Monitor) -> Agent:
         policy_action, log_prob = model.gaussian(seen).sample_with_log_prob()
         policy_loss = (alpha * log_prob - tp.minimum(*critics.using(newest)(seen, policy_action))).mean()
         policy_loss.backward()
-        policy_lr = learning_rate(recipe, recipe.policy_lr, i, I)
-        updated = tp.optim.Adam(model.parameters(), lr=policy_lr, max_grad_norm=recipe.max_grad_norm).step()
+        policy_lr = rate(recipe, recipe.policy_lr, i, I)
+        updated = tp.optim.Adam(model.parameters(), lr=policy_lr, max_grad_norm=recipe.max_grad_norm).step(
+            where=replayed.has_started
+        )
         if recipe.autotune:
             tp.carry(log_alpha, 0.0)
             target_entropy = -float(math.prod(env.actions.shape))
             alpha_loss = (-tp.exp(log_alpha) * (log_prob.detach() + target_entropy)).mean()
             alpha_loss.backward()
-            updated |= tp.optim.Adam({"log_alpha": log_alpha}, lr=q_lr).step()
+            updated |= tp.optim.Adam({"log_alpha": log_alpha}, lr=q_lr).step(where=replayed.has_started)
 
         metrics = {"loss": q_loss[i, 0:U, 0:C].mean(), "value": q1.mean()[i, 0:U, 0:C].mean()}
         metrics |= {"policy_loss": policy_loss[i, 0:U].mean(), "entropy": -log_prob.mean()[i, 0:U].mean()}

@@ -7,9 +7,10 @@ domains: the critics are recurrences over (i, u, c), the policy and all targets 
 from __future__ import annotations
 
 import tempo_core as tp
-from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
-from tempo_rl.agents.exploration import at_random_first, follow, learning_rate, noise_of, targets_of
+from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, report, scaling_of_rewards
+from tempo_rl.agents.exploration import at_random_first, follow, noise_of, targets_of
 from tempo_rl.agents.replay import Replay
+from tempo_rl.agents.schedules import rate
 from tempo_rl.continuous import DeterministicPolicy, TwinCritics
 from tempo_rl.env import make_environment
 from tempo_rl.models import build_model
@@ -34,7 +35,7 @@ def td3(recipe: TD3Recipe, monitor: Monitor) -> Agent:
         step = env.step(action)
         tp.carry(obs, first, step.observation, kept=(b,))
         rollout = (i, slice(0, T), slice(0, B))
-        learned = learned_from(recipe, step, (i, t, b), (b,), rollout)
+        scaled = scaling_of_rewards(recipe, step, (i, t, b), (b,), rollout)
 
         # The critics: both estimate the reward, and the lesser target of an action near the target policy's.
         replayed = Replay.of(recipe, env.observations, i, (T, B), (i, u, c))
@@ -43,20 +44,22 @@ def td3(recipe: TD3Recipe, monitor: Monitor) -> Agent:
         smoothing = tp.random.normal((recipe.batch_size, *env.actions.shape), domain=(i, u, c)) * recipe.policy_noise
         near = model.using(targets).action(following) + tp.clip(smoothing, -recipe.noise_clip, recipe.noise_clip)
         next_value = tp.minimum(*critics.using(targets)(following, tp.clip(near, -1.0, 1.0)))
-        aim = (replayed(learned.reward) + recipe.gamma * tp.where(replayed(step.terminated), 0.0, next_value)).detach()
+        aim = (scaled(replayed(step.reward)) + recipe.gamma * tp.where(replayed(step.terminated), 0.0, next_value)).detach()
         q1, q2 = critics(state, replayed(action))
         q_loss = (weight * ((q1 - aim) ** 2 + (q2 - aim) ** 2)).mean()
         q_loss.backward()
-        q_lr = learning_rate(recipe, recipe.q_lr, i, I)
-        updated_critics = tp.optim.Adam(critics.parameters(), lr=q_lr, max_grad_norm=recipe.max_grad_norm).step()
+        q_lr = rate(recipe, recipe.q_lr, i, I)
+        optimizer = tp.optim.Adam(critics.parameters(), lr=q_lr, max_grad_norm=recipe.max_grad_norm)
+        updated_critics = optimizer.step(where=replayed.learns(weight))
 
         # The policy: the action that the first critic values most. All targets follow after it.
         newest = {name: w[i, u, C - 1].detach() for name, w in updated_critics.items()}
         seen = state[i, u, C - 1]
         policy_loss = -critics.using(newest)(seen, model.action(seen))[0].mean()
         policy_loss.backward()
-        policy_lr = learning_rate(recipe, recipe.policy_lr, i, I)
-        updated = tp.optim.Adam(model.parameters(), lr=policy_lr, max_grad_norm=recipe.max_grad_norm).step() | newest
+        policy_lr = rate(recipe, recipe.policy_lr, i, I)
+        optimizer = tp.optim.Adam(model.parameters(), lr=policy_lr, max_grad_norm=recipe.max_grad_norm)
+        updated = optimizer.step(where=replayed.has_started) | newest
         follow(targets, model.parameters() | critics.parameters(), updated, recipe.tau)
 
         metrics = {"loss": q_loss[i, 0:U, 0:C].mean(), "value": q1.mean()[i, 0:U, 0:C].mean()}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ Array = TypeVar("Array", bound="np.ndarray | jax.Array")
 KEPT = ("bool", "int8", "uint8", "int32", "uint32", "float16", "float32")  # dtypes of observations in programs
 
 
+Ends: TypeAlias = "np.float32 | np.ndarray"  # of the range of bytes: one number, or one for each
 EXACT = 2**24  # float32 holds the whole numbers below it
 
 
@@ -30,13 +31,19 @@ class Observations:
     """Arrays of one shape and dtype. The dtype is that of the environment if it is one of `KEPT` (images stay uint8), or else float32.
 
     Observations of another space than Box become one vector: all numbers, then all choices (Discrete, MultiDiscrete), of which choice k is
-    a whole number from 0 to `counts[k]` - 1. `space` is the environment's own.
+    a whole number from 0 to `counts[k]` - 1. `space` is the environment's own, without frames.
     """
 
     shape: tuple[int, ...]
     dtype: str
     counts: tuple[int, ...] = ()
     space: gymnasium.Space[object] | None = field(default=None, compare=False, repr=False)
+    frames: int = field(
+        default=1, compare=False
+    )  # that are stacked; if more than one, the first dimension of `shape` counts them
+    channels: Literal["first", "last"] | None = field(
+        default=None, compare=False
+    )  # the place of pictures' channels, if someone says it
 
     @property
     def has_parts(self) -> bool:
@@ -44,6 +51,16 @@ class Observations:
         from gymnasium.spaces import Box
 
         return not (self.space is None or isinstance(self.space, Box))
+
+    @property
+    def are_pictures(self) -> bool:
+        """Whether they are bytes in rows and columns."""
+        return self.dtype == "uint8" and len(self.shape) - (self.frames > 1) > 1
+
+    @property
+    def byte_range(self) -> tuple[Ends, Ends]:
+        """The least value of bytes, and the factor that scales them to numbers from 0 to 1, as `byte_range_of` their space."""
+        return byte_range_of(self.space) if self.space is not None else (np.float32(0.0), np.float32(1.0 / 255.0))
 
     def inward(self, observation: Any, batch: tuple[int, ...] = (), xp: ModuleType = np) -> object:
         """Observations of the environment (*batch, ...) as agents take them: (*batch, *shape). `xp` is numpy or jax.numpy."""
@@ -57,10 +74,8 @@ class Observations:
                 whole = "int64" if xp is np else "int32"
                 start = np.broadcast_to(np.asarray(space.start, whole).reshape(-1), (len(counts),))
                 choices.append((part.astype(whole) - xp.broadcast_to(xp.asarray(start), part.shape)).astype(self.dtype))
-            elif _is_picture(space):
-                numbers.append(part.astype(self.dtype) * xp.asarray(1.0 / 255.0, self.dtype))
             else:
-                numbers.append(part.astype(self.dtype))
+                numbers.append(_in_range(part.astype(self.dtype), space, xp))
         return xp.concatenate([*numbers, *choices], -1)
 
     def wrong_choice(self, observation: np.ndarray) -> str | None:
@@ -195,7 +210,7 @@ def observations_of(space: gymnasium.Space[Any], env_id: str) -> Observations:
             counts += choices
         elif isinstance(part, (spaces.Box, spaces.MultiBinary)):
             numbers += math.prod(part.shape)
-            are_whole &= np.dtype(part.dtype).kind in "biu" and np.dtype(part.dtype).itemsize <= 4 and not _is_picture(part)
+            are_whole &= np.dtype(part.dtype).kind in "biu" and np.dtype(part.dtype).itemsize <= 4 and not _is_scaled(part)
         else:
             raise EnvError(
                 f"{env_id} has observations {space}{f' with {place}' if place else ''}, but agents take Box, Discrete, "
@@ -292,11 +307,44 @@ def _names(parts: Mapping[Any, object]) -> str:
     return ", ".join(map(repr, parts)) or "nothing"
 
 
-def _is_picture(space: gymnasium.Space[Any]) -> bool:
-    """Whether a part is of bytes from 0 to 255, which are divided by 255 as those of pictures are."""
+def byte_range_of(space: gymnasium.Space[Any]) -> tuple[Ends, Ends]:
+    """The least value, and the factor that scales to numbers from 0 to 1, as a Box of bytes declares its range; 0 and 1 for another space.
+
+    They are float32: numbers if they are the same for all elements, or else of the shape of the space.
+    """
     from gymnasium.spaces import Box
 
-    return isinstance(space, Box) and space.dtype == np.uint8 and bool((space.high == 255).all())
+    if not isinstance(space, Box) or space.dtype != np.uint8:
+        return np.float32(0.0), np.float32(1.0)
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    scale = 1.0 / np.maximum(high - low, 1.0)
+    return _as_one(low.astype(np.float32)), _as_one(scale.astype(np.float32))
+
+
+def _as_one(array: np.ndarray) -> Ends:
+    """A number, if all elements are the same one."""
+    return np.float32(array.flat[0]) if array.size and (array == array.flat[0]).all() else array
+
+
+def _is_scaled(space: gymnasium.Space[Any]) -> bool:
+    low, scale = byte_range_of(space)
+    return bool(np.any(low != 0.0) or np.any(scale != 1.0))
+
+
+def _in_range(part: Any, space: gymnasium.Space[Any], xp: ModuleType) -> Any:
+    """The numbers (*batch, n) of a part; bytes are scaled by the range that its space declares."""
+    if not _is_scaled(space):
+        return part
+    low, scale = (xp.asarray(np.broadcast_to(np.reshape(end, -1), part.shape), part.dtype) for end in byte_range_of(space))
+    return (part - low) * scale
+
+
+def channels_of(shape: tuple[int, ...]) -> Literal["first", "last"] | None:
+    """Where the channels of pictures are, whose shape has three dimensions: the one that is smaller than both others, unless it is the middle one."""
+    first, middle, last = shape
+    if first < min(middle, last):
+        return "first"
+    return "last" if last < min(first, middle) else None
 
 
 def actions_of(space: gymnasium.Space[Any], env_id: str) -> Actions:

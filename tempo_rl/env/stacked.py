@@ -18,7 +18,7 @@ class StackedEnv:
 
     def __init__(self, env: ProgramEnvironment, frames: int):
         self.env, self.frames, self.num_envs, self.actions = env, frames, env.num_envs, env.actions
-        self.observations = replace(env.observations, shape=(frames, *env.observations.shape))
+        self.observations = replace(env.observations, shape=(frames, *env.observations.shape), frames=frames)
         self._first: tp.Tensor | None = None
 
     def reset(self, domain: Sequence[tp.Expr]) -> tp.Tensor:
@@ -58,7 +58,7 @@ class StackedVector:
 
     def __init__(self, env: VectorEnvironment, frames: int):
         self.env, self.frames, self.num_envs, self.actions = env, frames, env.num_envs, env.actions
-        self.observations = replace(env.observations, shape=(frames, *env.observations.shape))
+        self.observations = replace(env.observations, shape=(frames, *env.observations.shape), frames=frames)
         self._stack = np.zeros((self.num_envs, *self.observations.shape), self.observations.dtype)
 
     def reset(self, clock: int = 0) -> np.ndarray:

@@ -42,6 +42,7 @@ def expected() -> list[str]:
         "inner end": (*inner.READS, *inner.ENDS, "state passing"),
         "module": tuple(MODULES),
         "optimizer": tuple({name.partition("(")[0] for name in OPTIMIZERS}),
+        "updates": ("all", "skipped"),
         "result": results.VIEWS,
         "sink": ("everywhere", "where a condition holds"),
         "pass off": (*PASSES, *CHOICES, "vectorize(step)"),

@@ -351,6 +351,17 @@ def each_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
 ROWS = 28
 
 
+def test_updates_beyond_the_divergence_are_not_made() -> None:
+    """All rows in each update: three epochs of which the first alone is near enough are one epoch, with the same moments of Adam."""
+    keys = {"algorithm": "ppo", "num_minibatches": 1, "learning_rate": 0.1, "total_timesteps": 70}
+    one, _ = train(make_recipe(SMALL | keys | {"update_epochs": 1}))
+    three, _ = train(make_recipe(SMALL | keys | {"update_epochs": 3, "target_kl": 1e-9}))
+    assert np.mean([row["approx_kl"] for row in three.rows]) > 1e-3 > np.mean([row["approx_kl"] for row in one.rows])
+    for before, after in zip(one.parameters, three.parameters, strict=True):
+        for name, expected in before.items():
+            np.testing.assert_allclose(after[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
 @pytest.mark.usefixtures("plain_jax", "each_row_once")
 @pytest.mark.parametrize("double_q", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_q_learning_draws_from_the_last_iterations_and_follows_its_target(double_q: bool) -> None:
@@ -368,7 +379,7 @@ def test_q_learning_draws_from_the_last_iterations_and_follows_its_target(double
         losses = []
         for _ in range(2):
             losses.append(float(loss(w)))
-            w = adam.step(w, jax.grad(loss)(w), 0.1 if iteration else 0.0, 0.3)
+            w = adam.step(w, jax.grad(loss)(w), 0.1, 0.3) if iteration else w
         np.testing.assert_allclose(recorder.rows[iteration]["loss"], np.mean(losses), rtol=1e-4, atol=1e-5)
         for name, expected in w.items():
             np.testing.assert_allclose(recorder.parameters[iteration][name], expected, rtol=1e-3, atol=2e-5, err_msg=name)
@@ -607,6 +618,46 @@ def test_q_learning_from_n_steps() -> None:
         chosen.append(np.take_along_axis(values, d["action"][..., None], -1)[..., 0])
     error = np.array(chosen) - np.array(aims)
     np.testing.assert_allclose(recorder.rows[1]["loss"], 0.5 * (error**2).mean(), rtol=1e-4)
+
+
+@pytest.mark.usefixtures("plain_jax", "each_row_once")
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_replay_buffer_normalises_where_it_is_used(n: int) -> None:
+    """Losses over all rows of two iterations: observations and rewards of both are normalised by all that came before the second one."""
+    keys = {"algorithm": "dqn", "total_timesteps": 56, "buffer_size": 28, "batch_size": ROWS, "gradient_steps": 1, "n_step": n}
+    keys |= {"learning_starts": 28, "activation": "tanh", "huber_delta": 1000.0, "double_q": False}
+    keys |= {"target_network_frequency": 1000, "norm_obs": True, "norm_reward": True}
+    recipe = make_recipe({k: v for k, v in SMALL.items() if k != "ent_coef"} | keys)
+    recorder, target = train(recipe)
+    for iteration in range(1, 4):
+        w = recorder.parameters[iteration - 1]
+        mean, variance = (w[f"observation.{part}"] for part in ("mean", "variance"))
+        played = np.concatenate([recorder.rollout(recipe, k)["obs"].reshape(-1, 2) for k in range(iteration)])
+        np.testing.assert_allclose(mean, played.mean(0), rtol=1e-3)
+        errors = []
+        for k in (iteration - 1, iteration):
+            d = recorder.rollout(recipe, k)
+            d |= {name: ((d[name] - mean) / np.sqrt(variance)).clip(-10, 10) for name in ("obs", "final_observation")}
+            d["reward"] = (d["reward"] / np.sqrt(variance_of_returns(recipe, recorder, iteration))).clip(-10, 10)
+            best = np.asarray(network(target, "policy", d["final_observation"])).max(-1)
+            values = np.asarray(network(w, "policy", d["obs"]))
+            chosen = np.take_along_axis(values, d["action"][..., None], -1)[..., 0]
+            errors.append(chosen - n_step_in_numpy(d, best, n, recipe.gamma)[0])
+        np.testing.assert_allclose(recorder.rows[iteration]["loss"], 0.5 * np.square(errors).mean(), rtol=1e-4)
+
+
+def variance_of_returns(recipe: Recipe, recorder: Recorder, iteration: int) -> float:
+    """That of the discounted returns of all steps before an iteration, and of 0.0001 of a step with the variance 1."""
+    running, returns = np.zeros(recipe.num_envs), list[np.ndarray]()
+    for k in range(iteration):
+        d = recorder.rollout(recipe, k)
+        for reward, done in zip(d["reward"], d["terminated"] | d["truncated"], strict=True):
+            returns.append(running * recipe.gamma + reward)
+            running = np.where(done, 0.0, returns[-1])
+    x, few = np.array(returns).reshape(-1), 1e-4
+    if not iteration:
+        return 1.0
+    return float((x.var() * x.size + few + x.mean() ** 2 * x.size * few / (x.size + few)) / (x.size + few))
 
 
 @pytest.mark.slow

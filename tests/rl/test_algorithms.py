@@ -96,6 +96,38 @@ def test_predictions_are_for_one_observation_or_for_a_batch(trained: REINFORCE) 
         trained.evaluate(1, seed=-1)
 
 
+def test_draws_go_on_from_call_to_call(tmp_path: Path) -> None:
+    """A policy that is nearly 50:50 draws anew in each call, and an evaluation with another seed plays other episodes."""
+
+    class Sums(Scripted):
+        """The reward is the action, and nothing else is random."""
+
+        def step(self, action: Any) -> Any:
+            observation, _, *ends = super().step(action)
+            return observation, float(action), *ends
+
+    agent = REINFORCE(lambda: Sums(ENDS), **(SMALL | {"learning_rate": 1e-9})).train()
+    observation = np.zeros(2, np.float32)
+
+    def drawn(of: Any = agent, **keys: Any) -> list[int]:
+        first = int(of.predict(observation, deterministic=False, **keys))
+        return [first, *(int(of.predict(observation, deterministic=False)) for _ in range(29))]
+
+    sequence, following = drawn(seed=3), drawn()
+    assert sequence != following and {5, 6} == set(sequence) and 6 < sequence.count(5) < 24
+    assert drawn(seed=3) == sequence and drawn() == following and drawn(seed=4) != sequence
+    path = agent.save(tmp_path / "policy.safetensors")
+    loaded = [drawn(REINFORCE.load(path, env=lambda: Sums(ENDS))) for _ in range(2)]
+    assert loaded[0] == loaded[1] == drawn(seed=agent.recipe.seed)
+    agent.predict(observation, deterministic=False, seed=3)
+    agent.predict(observation)  # greedy actions draw nothing
+    assert int(agent.predict(observation, deterministic=False)) == sequence[1]
+    returns = [agent.evaluate(8, seed=k, deterministic=False).returns.tolist() for k in (0, 0, 1)]
+    assert returns[0] == returns[1] != returns[2]
+    with pytest.raises(RLError, match="the seed of a draw is an int of at least 0, not -1"):
+        agent.predict(observation, seed=-1)
+
+
 def test_a_saved_policy_plays_the_same(trained: REINFORCE, tmp_path: Path) -> None:
     path = trained.save(tmp_path / "policy.safetensors")
     returns = trained.evaluate(episodes=3, seed=5).returns

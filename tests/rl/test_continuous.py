@@ -24,7 +24,7 @@ from tempo_rl.monitor import lower
 from tempo_rl.recipe import DQNRecipe, SACRecipe, TD3Recipe, make_recipe
 from tests.rl.continuous_losses import CONTINUOUS
 from tests.rl.scripted import ID
-from tests.rl.test_agents import Adam, Arrays, Recorder
+from tests.rl.test_agents import Adam, Arrays, Recorder, variance_of_returns
 
 ROWS = 28
 SMALL = {
@@ -78,8 +78,15 @@ def of(w: Arrays, *names: str) -> dict[str, Any]:
     [
         {"algorithm": "sac", "gradient_steps": 2},
         pytest.param({"algorithm": "sac", "gradient_steps": 2, "autotune": False, "alpha": 0.3}, marks=pytest.mark.slow),
-        {"algorithm": "sac", "gradient_steps": 4, "policy_frequency": 2, "noise_correlation": 0.5, "max_grad_norm": 0.5},
-        {"algorithm": "td3", "gradient_steps": 4, "policy_noise": 0.4},
+        {
+            "algorithm": "sac",
+            "gradient_steps": 4,
+            "policy_frequency": 2,
+            "noise_correlation": 0.5,
+            "max_grad_norm": 0.5,
+            "norm_reward": True,
+        },
+        {"algorithm": "td3", "gradient_steps": 4, "policy_noise": 0.4, "norm_reward": True},
     ],
     ids=["sac", "sac_fixed_alpha", "sac_delayed", "td3"],
 )
@@ -111,18 +118,21 @@ def test_updates_are_those_of_plain_jax(extra: dict[str, Any], draws: list[np.nd
         rows = ((np.arange(ROWS) + 0.5) / ROWS * 14 * len(parts)).astype(int)
         d = {name: np.concatenate([np.concatenate(part[name]) for part in parts])[rows].astype("float32") for name in parts[0]}
         assert np.abs(d["action"]).max() <= 1
+        if recipe.norm_reward:
+            d["reward"] = (d["reward"] / np.float32(variance_of_returns(recipe, recorder, iteration) ** 0.5)).clip(-10, 10)
         losses = []
-        rates = (recipe.q_lr, recipe.policy_lr) if iteration else (0.0, 0.0)
         for update in range(recipe.gradient_steps):
             value, gradient = critic(of(w, "q"), w, target, d)
             losses.append(float(value))
-            w = {**w, **optimizers[("q",)].step(of(w, "q"), gradient, rates[0], norm)}
+            if not iteration:
+                continue
+            w = {**w, **optimizers[("q",)].step(of(w, "q"), gradient, recipe.q_lr, norm)}
             is_last = (update + 1) % recipe.policy_frequency == 0
             if is_last:
-                new = optimizers[("policy",)].step(of(w, "policy"), policies[0](of(w, "policy"), w, d), rates[1], norm)
+                new = optimizers[("policy",)].step(of(w, "policy"), policies[0](of(w, "policy"), w, d), recipe.policy_lr, norm)
                 if "log_alpha" in w:
                     slope = policies[1](of(w, "log_alpha"), w, d)
-                    new |= optimizers[("log_alpha",)].step(of(w, "log_alpha"), slope, rates[0], np.inf)
+                    new |= optimizers[("log_alpha",)].step(of(w, "log_alpha"), slope, recipe.q_lr, np.inf)
                 w = {**w, **new}
             if is_last or recipe.algorithm == "sac":
                 target = {name: value + recipe.tau * (w[name] - value) for name, value in target.items()}
@@ -233,20 +243,20 @@ def test_pictures_are_stored_once(dtype: str) -> None:
     assert isinstance(recipe, DQNRecipe)
     ctx = tp.Context("i", "t", "b")
     with ctx as ((i, I), (t, T), (b, B)):
-        obs = tp.input("obs", (1,), dtype, domain=(i, t, b))
+        obs = tp.input("obs", (1, 1), dtype, domain=(i, t, b))
         truncated = tp.input("truncated", (), "bool", domain=(i, t, b))
         final = tp.where(truncated, 200.0, obs.astype("float32") + 2.0).astype(dtype)
         unused = tp.zeros(())
         step = Transition(final, unused, truncated, truncated, final, unused, unused)
-        replayed = Replay.of(recipe, Observations((1,), dtype), i, (T, B), (i,))
+        replayed = Replay.of(recipe, Observations((1, 1), dtype), i, (T, B), (i,))
         following, weight = replayed.following(obs, step)
         ends = replayed(truncated)
         outputs = [replayed(obs), following, weight + tp.zeros(()) * i, ends]
     numbers = np.arange(40).reshape(5, 4, 2)
-    inputs = {"obs": numbers[..., None].astype(dtype), "truncated": numbers % 6 == 5}
+    inputs = {"obs": numbers[..., None, None].astype(dtype), "truncated": numbers % 6 == 5}
     now, after, weights, ended = ctx.run({I: 5, T: 4, B: 2}, outputs, inputs)
     assert now.dtype == after.dtype == dtype
-    now, after, expected = now[..., 0].astype(int), after[..., 0].astype(int), now[..., 0].astype(int) + 2
+    now, after, expected = now[..., 0, 0].astype(int), after[..., 0, 0].astype(int), now[..., 0, 0].astype(int) + 2
     if dtype == "uint8":
         np.testing.assert_array_equal(after, expected)
         assert ((weights == 0) == ended).all() and ended.any()
@@ -258,7 +268,33 @@ def test_pictures_are_stored_once(dtype: str) -> None:
         oldest, end = 8 * max(0, k - 1), 8 * (k + 1) - (2 if dtype == "uint8" else 0)
         assert set(now[k]) <= set(range(oldest, end)) and len(set(now[k])) > (end - oldest) * 0.7
     with pytest.raises(RecipeError, match=r"pictures are stored once.*\n.*num_steps=2"), tp.Context("i") as ((i, I),):
-        Replay.of(recipe.model_copy(update={"num_steps": 1}), Observations((1,), "uint8"), i, (I, I), (i,))
+        Replay.of(recipe.model_copy(update={"num_steps": 1}), Observations((1, 1), "uint8"), i, (I, I), (i,))
+
+
+@pytest.mark.parametrize("observations", [Observations((3,), "uint8"), Observations((2, 3), "uint8", frames=2)])
+def test_bytes_that_are_not_pictures_are_stored_with_their_successors(observations: Observations) -> None:
+    recipe = make_recipe({"algorithm": "dqn", "num_envs": 2, "num_steps": 1, "frames": observations.frames})
+    assert isinstance(recipe, DQNRecipe)
+    with tp.Context("i") as ((i, I),):
+        replayed = Replay.of(recipe, observations, i, (I, I), (i,))
+        assert not replayed.stores_once and replayed.frames == 1
+
+
+def test_an_update_without_rows_that_count_is_skipped() -> None:
+    """Episodes that a time limit ends after each step until the third iteration; a buffer of two."""
+    keys = {"num_envs": 2, "num_steps": 4, "buffer_size": 16, "batch_size": 64, "total_timesteps": 40, "learning_starts": 17}
+    recipe = make_recipe({"algorithm": "dqn", **keys})
+    assert isinstance(recipe, DQNRecipe)
+    ctx = tp.Context("i", "t", "b")
+    with ctx as ((i, I), (t, T), (b, B)):
+        obs, truncated = tp.input("obs", (1, 1), "uint8", domain=(i, t, b)), tp.input("truncated", (), "bool", domain=(i, t, b))
+        unused = tp.zeros(())
+        step = Transition(obs, unused, truncated, truncated, obs, unused, unused)
+        pictures, numbers = (Replay.of(recipe, Observations(shape, "uint8"), i, (T, B), (i,)) for shape in ((1, 1), (1,)))
+        outputs = [tp.where(each.learns(each.following(obs, step)[1]), 1, 0) for each in (pictures, numbers)]
+    inputs = {"obs": np.zeros((5, 4, 2, 1, 1), np.uint8), "truncated": np.repeat([1, 1, 1, 0, 0], 8).reshape(5, 4, 2) > 0}
+    learns, starts = ctx.run({I: 5, T: 4, B: 2}, outputs, inputs)
+    assert learns.tolist() == [0, 0, 0, 1, 1] and starts.tolist() == [0, 0, 1, 1, 1]
 
 
 def test_stacks_are_made_of_frames_that_are_stored_once() -> None:
@@ -268,30 +304,30 @@ def test_stacks_are_made_of_frames_that_are_stored_once() -> None:
     assert isinstance(recipe, DQNRecipe)
     ctx = tp.Context("i", "t", "b")
     with ctx as ((i, I), (t, T), (b, B)):
-        obs = tp.input("obs", (3, 1), "uint8", domain=(i, t, b))
+        obs = tp.input("obs", (3, 1, 1), "uint8", domain=(i, t, b))
         length, truncated = (
             tp.input(name, (), dtype, domain=(i, t, b)) for name, dtype in (("length", "int32"), ("truncated", "bool"))
         )
         unused = tp.zeros(())
         step = Transition(obs, unused, truncated, truncated, obs, unused, length)
-        replayed = Replay.of(recipe, Observations((3, 1), "uint8"), i, (T, B), (i,))
+        replayed = Replay.of(recipe, Observations((3, 1, 1), "uint8", frames=3), i, (T, B), (i,))
         following, weight = replayed.following(obs, step)
         outputs = [replayed.observed(obs, step), replayed(obs), following, weight + tp.zeros(()) * i]
     number = np.arange(18).repeat(2).reshape(6, 3, 2)  # the step of the run
     age = number % 4
-    stacks = np.stack([10 * (number - np.minimum(age, k)) + np.arange(2) for k in (2, 1, 0)], -1)[..., None].astype("uint8")
+    stacks = np.stack([10 * (number - np.minimum(age, k)) + np.arange(2) for k in (2, 1, 0)], -1)[..., None, None].astype("uint8")
     inputs = {"obs": stacks, "length": (age + 1).astype("int32"), "truncated": age == 3}
     rebuilt, seen, after, weights = ctx.run({I: 6, T: 3, B: 2}, outputs, inputs)
     np.testing.assert_array_equal(rebuilt, seen)
     for k in range(6):
-        steps, environments = np.divmod(seen[k, :, -1, 0].astype(int), 10)
+        steps, environments = np.divmod(seen[k, :, -1, 0, 0].astype(int), 10)
         first, last = (0 if k < 2 else 3 * (k - 1) + 2), 3 * (k + 1) - 2  # two earlier frames, and a successor
         assert set(steps) == set(range(first, last + 1))
         goes_on = steps % 4 != 3
         assert ((weights[k] > 0) == goes_on).all()
-        np.testing.assert_array_equal(after[k][goes_on], stacks.reshape(18, 2, 3, 1)[steps + 1, environments][goes_on])
+        np.testing.assert_array_equal(after[k][goes_on], stacks.reshape(18, 2, 3, 1, 1)[steps + 1, environments][goes_on])
     with pytest.raises(RecipeError, match=r"buffer_size=6 holds fewer steps.*\n.*buffer_size=12"), tp.Context("i") as ((i, I),):
-        Replay.of(recipe.model_copy(update={"buffer_size": 6}), Observations((3, 1), "uint8"), i, (I, I), (i,))
+        Replay.of(recipe.model_copy(update={"buffer_size": 6}), Observations((3, 1, 1), "uint8", frames=3), i, (I, I), (i,))
 
 
 def test_final_pictures_are_not_kept() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,7 @@ import tempo_core as tp
 import tempo_rl
 from tempo_rl.env import make_environment, vector_environment
 from tempo_rl.env.functional_env import make_single
-from tempo_rl.env.spaces import Discrete, Observations
+from tempo_rl.env.spaces import Discrete, Observations, observations_of
 from tempo_rl.env.vector import env_seeds
 from tempo_rl.errors import EnvError, RecipeError
 from tempo_rl.evaluate import Policy
@@ -68,20 +70,44 @@ def test_catch_is_its_rules() -> None:
     assert int(state[0]) == 0 and int(state[4]) == 0  # the next episode
 
 
-@pytest.mark.parametrize("shape", [(6, 5), (6, 5, 3), (2, 6, 5, 3)])
-def test_convolutions_are_those_of_jax(shape: tuple[int, ...]) -> None:
-    recipe = make_recipe(SMALL | {"network": "cnn", "convolutions": [[4, 3, 2], [2, 2, 1]], "hidden": [3], "activation": "relu"})
+# Shapes of observations, how many frames are stacked by Tempo, the key `channels`, and the axes in the order rows, columns, channels.
+LAYOUTS: list[tuple[tuple[int, ...], int, str | None, tuple[int, ...]]] = [
+    ((6, 5), 1, None, (0, 1)),
+    ((6, 5, 3), 1, None, (0, 1, 2)),
+    ((3, 6, 5), 1, None, (1, 2, 0)),
+    ((6, 5, 5), 1, "last", (0, 1, 2)),
+    ((6, 5, 5), 1, "first", (1, 2, 0)),
+    ((6, 3, 5), 1, "first", (1, 2, 0)),
+    ((3, 6, 5), 1, "last", (0, 1, 2)),
+    ((6, 5, 4), 6, None, (1, 2, 0)),  # six frames of (5, 4)
+    ((2, 6, 5, 3), 2, None, (1, 2, 0, 3)),
+    ((2, 6, 5, 3), 1, None, (1, 2, 0, 3)),  # frames that the environment stacks
+    ((2, 3, 6, 5), 1, None, (2, 3, 0, 1)),
+    ((7, 6, 5, 3), 7, None, (1, 2, 0, 3)),
+    ((7, 3, 6, 5), 1, "first", (2, 3, 0, 1)),
+    ((2, 2, 6, 5, 3), 2, None, (2, 3, 0, 1, 4)),
+]
+QUICK = [(6, 5), (3, 6, 5), (6, 5, 4), (2, 6, 5, 3), (2, 2, 6, 5, 3)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "frames", "channels", "order"),
+    [pytest.param(*layout, marks=[] if layout[0] in QUICK else pytest.mark.thinned) for layout in LAYOUTS],
+)
+def test_convolutions_are_those_of_jax(shape: tuple[int, ...], frames: int, channels: str | None, order: tuple[int, ...]) -> None:
+    keys = {"network": "cnn", "convolutions": [[4, 3, 2], [2, 2, 1]], "hidden": [3], "activation": "relu", "channels": channels}
+    recipe = make_recipe(SMALL | keys)
     random = np.random.default_rng(0)
     x = random.integers(0, 256, (7, *shape), np.uint8)
     ctx = tp.Context()
     with ctx:
-        model = build_model(recipe, Observations(shape, "uint8"), Discrete(2), fed=True)
+        model = build_model(recipe, Observations(shape, "uint8", frames=frames), Discrete(2), fed=True)
         value = model.value(tp.input("x", x.shape, "uint8"))
         shapes = {name: tuple(map(int, w.shape)) for name, w in model.parameters().items()}
     weights = {name: random.normal(size=size).astype("float32") for name, size in shapes.items()}
     assert {name.split(".")[0] for name in weights} == {"convolution", "trunk", "policy", "value"}
     result = ctx.run({}, value, {"x": x, **weights})
-    h = np.moveaxis(x, 1, 3).reshape(7, 6, 5, 6) if len(shape) == 4 else x.reshape(7, 6, 5, -1)
+    h = x.transpose(0, *(axis + 1 for axis in order)).reshape(7, shape[order[0]], shape[order[1]], -1)
     h = h.astype(np.float32) / np.float32(255)
     for k, stride in enumerate((2, 1)):
         w, bias = weights[f"convolution.{k}.weight"], weights[f"convolution.{k}.bias"]
@@ -89,6 +115,87 @@ def test_convolutions_are_those_of_jax(shape: tuple[int, ...]) -> None:
         h = np.maximum(np.asarray(h) + bias, 0)
     h = np.maximum(h.reshape(7, -1) @ weights["trunk.0.weight"] + weights["trunk.0.bias"], 0)
     np.testing.assert_allclose(result, (h @ weights["value.0.weight"] + weights["value.0.bias"])[:, 0], rtol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "shape", [(6, 3, 5), (5, 5, 5), (3, 6, 3), (4, 4, 31), (10, 4, 4), (84, 84, 3, 4), (84, 84, 4, 3), (5, 6, 5, 3), (4, 6, 3, 6)]
+)
+def test_a_layout_that_cannot_be_told_is_refused(shape: tuple[int, ...]) -> None:
+    recipe = make_recipe(SMALL | {"network": "cnn"})
+    where = (
+        r"network=cnn cannot tell which axis of observations \(.*\) has the channels\n.*channels=last for .* channels=first for "
+    )
+    with tp.Context(), pytest.raises(EnvError, match=where):
+        build_model(recipe, Observations(shape, "uint8"), Discrete(2), fed=True)
+    with tp.Context():
+        build_model(recipe.model_copy(update={"channels": "last"}), Observations(shape, "uint8"), Discrete(2), fed=True)
+
+
+BYTES = [  # least and greatest bytes of a space, a value, and what a network sees of it
+    (0, 255, [0, 51, 255], [0.0, 0.2, 1.0]),
+    (0, 1, [0, 1, 1], [0.0, 1.0, 1.0]),
+    (0, 10, [0, 5, 10], [0.0, 0.5, 1.0]),
+    (5, 9, [5, 6, 9], [0.0, 0.25, 1.0]),
+    ([0, 0, 7], [1, 20, 7], [1, 5, 7], [1.0, 0.25, 0.0]),
+]
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1), (1, 3, 1)])
+@pytest.mark.parametrize(("low", "high", "value", "seen"), BYTES)
+def test_bytes_are_scaled_by_the_range_of_their_space(
+    low: Any, high: Any, value: list[int], seen: list[float], shape: tuple[int, ...]
+) -> None:
+    """Also in stacks of frames, in a Dict, and beside choices."""
+    low, high, value = (np.broadcast_to(np.uint8(x), 3).reshape(shape) for x in (low, high, value))
+    box = gym.spaces.Box(low, high, shape, np.uint8)
+    for frames in (1, 2):
+        alone = replace(observations_of(box, "it"), shape=(*((frames,) if frames > 1 else ()), *shape), frames=frames)
+        ctx = tp.Context()
+        with ctx:
+            features = build_model(make_recipe(SMALL), alone, Discrete(2), fed=True).features(tp.input("x", alone.shape, "uint8"))
+        (result,) = ctx.run({}, [features], {"x": np.broadcast_to(value, alone.shape)}, config=tp.Config(backend="numpy"))
+        np.testing.assert_allclose(result, np.tile(seen, frames), rtol=1e-6)
+    parts = observations_of(gym.spaces.Dict({"bytes": box, "choice": gym.spaces.Discrete(2)}), "it")
+    joined = {"bytes": np.array([value, value]), "choice": np.array([1, 0])}
+    np.testing.assert_allclose(parts.inward(joined, (2,)), [[*seen, 1], [*seen, 0]], rtol=1e-6)  # type: ignore[call-overload]
+    np.testing.assert_allclose(parts.inward(joined, (2,), jnp), [[*seen, 1], [*seen, 0]], rtol=1e-6)  # type: ignore[call-overload]
+
+
+class Bits(gym.Env[Any, Any]):
+    """One of eight numbers is 1. The reward is 1 for its place."""
+
+    action_space = gym.spaces.Discrete(8)
+
+    def __init__(self, dtype: str):
+        self.observation_space = gym.spaces.Box(0, 1, (8,), np.dtype(dtype))  # type: ignore[arg-type]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._next(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        reward = float(action == self.place)
+        return self._next(), reward, False, True, {}
+
+    def _next(self) -> np.ndarray:
+        self.place = int(self.np_random.integers(8))
+        return (np.arange(8) == self.place).astype(self.observation_space.dtype)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        (tempo_rl.A2C, {"num_steps": 4}),
+        (tempo_rl.DQN, {"num_steps": 1, "gradient_steps": 1, "batch_size": 4, "buffer_size": 16, "learning_starts": 4}),
+    ],
+)
+def test_agents_learn_from_bits_of_any_dtype_alike(kind: Any, keys: dict[str, Any]) -> None:
+    """Episodes of one step, which a time limit ends: also a replay buffer learns from them."""
+    keys = {"num_envs": 4, "total_timesteps": 64, "hidden": [4], "eval_episodes": 0, "executor": "interpreted", **keys}
+    trained = [kind(lambda dtype=dtype: Bits(dtype), **keys).train() for dtype in ("uint8", "int8")]
+    for name, value in trained[1].parameters.items():
+        np.testing.assert_allclose(trained[0].parameters[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
+    assert np.abs(trained[0].parameters["policy.1.bias"]).max() > 0
 
 
 def test_convolutions_need_pictures() -> None:

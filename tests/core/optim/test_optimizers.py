@@ -73,14 +73,15 @@ class Program:
     updated: dict[str, tp.Tensor]
 
 
-def program(make: Callable[[Any], tp.optim.Optimizer], dtype: str = "float32") -> Program:
+def program(make: Callable[[Any], tp.optim.Optimizer], dtype: str = "float32", skips: bool = False) -> Program:
+    """The updates of an optimizer; if it `skips`, only those at the points where the input `goes` is true."""
     context = tp.Context("i")
     with context as ((i, I),):
         a, b = tp.input("a", (3,), domain=(i,)), tp.input("b", (2, 2), domain=(i,))
         w, v = (tp.recurrence(x.shape, dtype, domain=(i,), name=name) for name, x in (("w", f.W), ("v", f.V)))
         w[0], v[0] = tp.constant(f.W.astype("float32")), tp.constant(f.V.astype("float32"))
         ((a * tp.square(w - 1)).sum() / 2 + (b * tp.sin(v)).sum()).backward()
-        updated = make({"w": w, "v": v}).step()
+        updated = make({"w": w, "v": v}).step(where=tp.input("goes", (), "bool", domain=(i,)) if skips else None)
     return Program(context, {I: POINTS}, [w, v], updated)
 
 
@@ -120,6 +121,33 @@ def test_forty_updates_are_those_of_pytorch(name: str) -> None:
     expected = f.trajectory(row.formula, coefficients, row.clip)
     for parameter, values in seen.items():  # so the formula of the test above agrees with PyTorch
         np.testing.assert_allclose(expected[parameter], np.stack(values), rtol=1e-9, atol=1e-12)
+
+
+SCHEDULED = {
+    "adamw, a schedule": Row(lambda p: optim.AdamW(p, optim.schedules.warmup_cosine(0.05, 5, 20)), f.adam(0.0), ("", {})),
+    "sgd, a schedule": Row(lambda p: optim.SGD(p, optim.schedules.linear(0.05, 0.01, 20), 0.9), f.sgd(0.0), ("", {})),
+}
+
+
+@pytest.mark.parametrize("executor", ["interpreted", pytest.param("staged", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ROWS | SCHEDULED)
+def test_a_skipped_update_changes_nothing(name: str, executor: str) -> None:
+    """With gradients that are NaN where updates are skipped, the others are those of a run without these points, bit for bit."""
+    make, goes = (ROWS | SCHEDULED)[name].make, np.arange(POINTS) % 7 % 3 != 1
+    coefficients = f.data(POINTS) | {"goes": goes}
+    poisoned = {key: np.where(goes.reshape(-1, *[1] * (x.ndim - 1)), x, np.nan) for key, x in f.data(POINTS).items()}
+    kept = {key: x[goes] for key, x in coefficients.items()}
+    config = NUMPY if executor == "interpreted" else SETTINGS["staged"]
+    training, plain = program(make, skips=True), program(make)
+    (points,) = training.bounds
+    results = training.context.run(training.bounds, training.parameters, poisoned | {"goes": goes}, config=config)
+    alone = training.context.run({points: int(goes.sum())}, training.parameters, kept, config=config)
+    del kept["goes"]
+    unguarded = plain.context.run(dict.fromkeys(plain.bounds, int(goes.sum())), plain.parameters, kept, config=config)
+    for result, expected, same in zip(results, alone, unguarded, strict=True):
+        np.testing.assert_array_equal(result[goes], expected)
+        np.testing.assert_allclose(expected, same, rtol=1e-4, atol=1e-5)
+        assert (result[1:][~goes[:-1]] == result[:-1][~goes[:-1]]).all() and np.abs(result[-1] - result[0]).max() > 0.05
 
 
 def test_updates_are_the_same_on_the_staged_executor() -> None:

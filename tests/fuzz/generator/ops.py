@@ -242,6 +242,8 @@ def module(d: Drawing) -> None:
     words = {"n": d.tensor(x).shape[-1], "s": s, "o": along, "m": m, "x": x}
     optimizer = d.choices.pick(OPTIMIZERS)
     d.mark(f"optimizer: {optimizer.partition('(')[0]}")
+    where = d.choices.pick(("", "", f"where={s} % 3 != 1", f"where=tp.isfinite({loss})"))
+    d.mark(f"updates: {'skipped' if where else 'all'}")
     order = [o for o in d.steps if o == s or o in others]
     view = f"[{', '.join(f'0:{o.upper()}' if o in others else o for o in order)}]"
     unit = [
@@ -249,6 +251,6 @@ def module(d: Drawing) -> None:
         f"{y} = tp.tanh({call.format(**words)}).sum()",
         f"{loss} = {y}{view}.sum()" if others else f"{loss} = {y} * 1",
         f"{loss}.backward()",
-        f"tp.optim.{optimizer.format(p=f'{m}.parameters()', s=s)}.step()",
+        f"tp.optim.{optimizer.format(p=f'{m}.parameters()', s=s)}.step({where})",
     ]
     d.add("\n".join(unit), loss, y)
