@@ -175,10 +175,12 @@ def actor_critic_losses(recipe: ActorCriticRecipe, w0: Arrays, d: Arrays) -> Cal
 
 
 def reinforce_losses(recipe: ReinforceRecipe, w0: Arrays, d: Arrays) -> Callable[[Arrays], Any]:
-    returns, later = np.zeros_like(d["reward"]), np.zeros_like(d["reward"][0])
+    returns = np.zeros_like(d["reward"])
+    following = np.asarray(value(w0, d["final_observation"])) if recipe.baseline else returns
+    later = following[-1]
     for t in reversed(range(len(returns))):
-        going = 1.0 - (d["terminated"][t] | d["truncated"][t])
-        later = returns[t] = d["reward"][t] + recipe.gamma * going * later
+        later = np.where(d["truncated"][t], following[t], later)
+        later = returns[t] = d["reward"][t] + recipe.gamma * (1.0 - d["terminated"][t]) * later
     weight = returns - np.asarray(value(w0, d["obs"])) if recipe.baseline else returns
     weight = (weight - weight.mean()) / (weight.std() + 1e-8)
 
