@@ -321,6 +321,11 @@ class ActorCriticRecipe(Recipe):
             raise ValueError(
                 f"n_step={self.n_step} and gae_lambda={self.gae_lambda} are two kinds of returns: leave one of them out"
             )
+        if (self.n_step or 0) > self.num_steps:
+            raise ValueError(
+                f"n_step={self.n_step} is more than num_steps={self.num_steps}: a return ends with its rollout. "
+                f"Write num_steps={self.n_step}, or a smaller n_step"
+            )
         return self
 
 
@@ -379,7 +384,7 @@ class DQNRecipe(ReplayRecipe):
     huber_delta: Positive = (
         10.0  # greater errors weigh as this one; far below the scale of returns, values are medians instead of means
     )
-    n_step: Count = 1  # the rewards in a return, fewer at the end of an episode or of an iteration
+    n_step: Count = 1  # the rewards in a return, fewer at the end of an episode and of the newest steps
     prioritized: bool = False  # rows by the size of their last error, instead of all as likely
     priority_exponent: NonNegative = 0.6  # 0: all as likely
     importance_exponent: Unit = 0.4  # of the correction in the loss; it rises to 1 over the run
@@ -392,6 +397,11 @@ class DQNRecipe(ReplayRecipe):
         for key, is_set in (("ent_coef", self.ent_coef), ("shared", self.shared)):
             if is_set:
                 raise ValueError(f"{key} is for agents with a policy, but DQN has only values of actions: leave it out")
+        if self.n_step > self.replay_iterations * self.num_steps:
+            raise ValueError(
+                f"n_step={self.n_step} is more than the steps of one environment in the replay buffer: "
+                f"write buffer_size={self.n_step * self.num_envs} or more"
+            )
         return self
 
     @property

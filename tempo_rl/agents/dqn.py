@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import tempo_core as tp
-from tempo_rl.agents.advantage import NStepWindow
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
 from tempo_rl.agents.priorities import Priorities
 from tempo_rl.agents.replay import Replay
@@ -48,9 +47,9 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
         }
         ahead, reward, discount = None, replayed(learned.reward), tp.constant(recipe.gamma)
         if recipe.n_step > 1:
-            window = NStepWindow.of(learned, recipe.n_step, (i, t, b), t)
-            ahead, reward = window.count - 1, replayed(window.discounted(learned.reward, recipe.gamma))
-            discount = recipe.gamma ** replayed(window.count).astype("float32")
+            steps = replayed.steps(recipe.n_step, step.terminated | step.truncated)
+            ahead, reward = steps.count - 1, steps.discounted(learned.reward, recipe.gamma)
+            discount = recipe.gamma ** steps.count.astype("float32")
         following, weight = replayed.following(obs, step, ahead)
         following_values = model.using(target).values(following)
         chooser = model.values(following) if recipe.double_q else following_values

@@ -47,3 +47,30 @@ def test_a_baseline_learns_the_values_of_episodes_that_are_cut(kwargs: dict[str,
     assert agent.parameters is not None
     values = (agent.parameters["value.0.weight"] + agent.parameters["value.0.bias"]).ravel()
     np.testing.assert_allclose(values, right, atol=0.02)
+
+
+class Late(Clock):
+    """Only the last step has the reward 1."""
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        observation, _, is_last, _, _ = super().step(action)
+        return observation, float(is_last), is_last, False, {}
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 5])
+def test_returns_of_three_rewards_go_through_iterations(num_steps: int) -> None:
+    """The target network stays near 0, so that the value of the first step is 0 with one reward or two, and 0.5 * 0.5 with three."""
+    keys = TABLE | {"num_envs": 4, "num_steps": num_steps, "total_timesteps": 1600, "gradient_steps": num_steps}
+    keys |= {"learning_rate": 0.03, "learning_starts": 40, "start_e": 1.0, "end_e": 1.0, "batch_size": 64}
+    env = tempo_rl.EnvRecipe(Late, kwargs={"length": 3, "last": 2})
+    agent = tempo_rl.DQN(env, n_step=3, gamma=0.5, target_network_frequency=10**6, double_q=False, **keys).train()
+    assert agent.parameters is not None
+    values = (agent.parameters["policy.0.weight"] + agent.parameters["policy.0.bias"]).mean(1)
+    np.testing.assert_allclose(values, [0.25, 0.5, 1.0], atol=0.02)
+
+
+def test_returns_with_more_rewards_than_there_are_steps_are_refused() -> None:
+    with pytest.raises(tempo_rl.RecipeError, match=r"n_step=3 is more than num_steps=1: a return ends with its rollout. Write num_s"):
+        tempo_rl.A2C("CartPole-v1", num_steps=1, n_step=3)
+    with pytest.raises(tempo_rl.RecipeError, match=r"n_step=9 is more than the steps of one environment .* write buffer_size=72 or"):
+        tempo_rl.DQN("CartPole-v1", num_envs=8, num_steps=4, n_step=9, buffer_size=32)
