@@ -45,7 +45,8 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
         target = {
             name: tp.recurrence(w.shape, w.dtype, domain=(i,), name=f"target.{name}") for name, w in model.parameters().items()
         }
-        ahead, reward, discount = None, replayed(learned.reward), tp.constant(recipe.gamma)
+        ahead, reward = None, replayed(learned.reward)
+        discount: tp.Tensor | float = recipe.gamma
         if recipe.n_step > 1:
             steps = replayed.steps(recipe.n_step, step.terminated | step.truncated)
             ahead, reward = steps.count - 1, steps.discounted(learned.reward, recipe.gamma)

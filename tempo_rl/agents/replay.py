@@ -30,7 +30,8 @@ class ReplayedSteps:
 
     def discounted(self, x: tp.Tensor, gamma: float) -> tp.Tensor:
         """The discounted sum (batch_size,) of `x` over the steps that count, through which no gradient flows."""
-        return tp.where(self.belongs, self.replay._at(x, self.rows), 0.0).discounted_sum(gamma)
+        weights = gamma ** tp.arange(self.rows.shape[0]).astype("float32")  # `gamma` is a tensor in a sweep
+        return (tp.where(self.belongs, self.replay._at(x, self.rows), 0.0) * weights.expand_dims(1)).sum(0)
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,10 @@ def test_returns_of_three_rewards_go_through_iterations(num_steps: int) -> None:
     keys = TABLE | {"num_envs": 4, "num_steps": num_steps, "total_timesteps": 1600, "gradient_steps": num_steps}
     keys |= {"learning_rate": 0.03, "learning_starts": 40, "start_e": 1.0, "end_e": 1.0, "batch_size": 64}
     env = tempo_rl.EnvRecipe(Late, kwargs={"length": 3, "last": 2})
-    agent = tempo_rl.DQN(env, n_step=3, gamma=0.5, target_network_frequency=10**6, double_q=False, **keys).train()
+    sweep = {"gamma": [0.5, 0.0]} if num_steps == 2 else {}
+    agent = tempo_rl.DQN(
+        env, n_step=3, gamma=0.5, target_network_frequency=10**6, double_q=False, sweep=sweep, **keys
+    ).train()
     assert agent.parameters is not None
     values = (agent.parameters["policy.0.weight"] + agent.parameters["policy.0.bias"]).mean(1)
     np.testing.assert_allclose(values, [0.25, 0.5, 1.0], atol=0.02)
