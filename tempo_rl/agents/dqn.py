@@ -12,7 +12,7 @@ import tempo_core as tp
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
 from tempo_rl.agents.priorities import Priorities
 from tempo_rl.agents.replay import Replay
-from tempo_rl.agents.schedules import rate
+from tempo_rl.agents.schedules import exploration, rate
 from tempo_rl.env import make_environment
 from tempo_rl.models import ActionValues, build_model
 from tempo_rl.recipe import DQNRecipe
@@ -27,8 +27,7 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
         assert isinstance(model, ActionValues)
 
         # Acting, with the parameters from the start of an iteration. Episodes go on from one iteration to the next.
-        falling = recipe.start_e - (recipe.start_e - recipe.end_e) * i / (recipe.exploration_fraction * I)
-        epsilon = tp.maximum(tp.zeros(()) + falling, recipe.end_e)
+        epsilon = exploration(recipe, i, I)
         obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(i, t, b), name="obs")
         action = replace(model[i, 0], epsilon=epsilon).policy(obs).sample().detach()
         first = env.reset(domain=(b,))

@@ -62,7 +62,7 @@ class Replay:
 
         Raises `RecipeError` if it can never hold two steps.
         """
-        T, B = bounds
+        B = bounds[1]
         oldest, stores_once = tp.max(i - recipe.replay_iterations + 1, 0), observations.dtype == "uint8"
         frames = recipe.frames if stores_once else 1
         if stores_once and recipe.num_steps < 2:
@@ -88,7 +88,7 @@ class Replay:
 
     def steps(self, n: int, ended: tp.Tensor) -> ReplayedSteps:
         """The `n` steps from each drawn row on, through the iterations after its own. `ended` says where an episode ended."""
-        (oldest, end), (T, B) = self.iterations, self.bounds
+        (oldest, end), B = self.iterations, self.bounds[1]
         rows = self.rows + (tp.arange(n) * B).reshape(n, 1)
         ends = self._at(ended, rows).astype("int32")
         return ReplayedSteps(self, rows, (ends.cumsum(0) == ends) & (rows < _stored(end - oldest, self.bounds, self.stores_once)))
