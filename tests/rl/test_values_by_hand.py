@@ -35,7 +35,10 @@ class Clock(gym.Env[Any, Any]):
 @pytest.mark.parametrize(
     ("kwargs", "right"),
     [
-        ({"length": 3, "last": 2}, [1.75, 1.5, 1.0]),  # 1 + 0.5 (1 + 0.5), 1 + 0.5, and 1; a rollout of 5 cuts each second episode
+        (
+            {"length": 3, "last": 2},
+            [1.75, 1.5, 1.0],
+        ),  # 1 + 0.5 (1 + 0.5), 1 + 0.5, and 1; a rollout of 5 cuts each second episode
         ({"length": 99, "last": 0, "max_episode_steps": 3}, [2.0]),  # 1 + 0.5 + 0.25 + ..., wherever a time limit or a cut comes
     ],
     ids=["a rollout that cuts", "a time limit"],
@@ -64,16 +67,18 @@ def test_returns_of_three_rewards_go_through_iterations(num_steps: int) -> None:
     keys |= {"learning_rate": 0.03, "learning_starts": 40, "start_e": 1.0, "end_e": 1.0, "batch_size": 64}
     env = tempo_rl.EnvRecipe(Late, kwargs={"length": 3, "last": 2})
     sweep = {"gamma": [0.5, 0.0]} if num_steps == 2 else {}
-    agent = tempo_rl.DQN(
-        env, n_step=3, gamma=0.5, target_network_frequency=10**6, double_q=False, sweep=sweep, **keys
-    ).train()
+    agent = tempo_rl.DQN(env, n_step=3, gamma=0.5, target_network_frequency=10**6, double_q=False, sweep=sweep, **keys).train()
     assert agent.parameters is not None
     values = (agent.parameters["policy.0.weight"] + agent.parameters["policy.0.bias"]).mean(1)
     np.testing.assert_allclose(values, [0.25, 0.5, 1.0], atol=0.02)
 
 
 def test_returns_with_more_rewards_than_there_are_steps_are_refused() -> None:
-    with pytest.raises(tempo_rl.RecipeError, match=r"n_step=3 is more than num_steps=1: a return ends with its rollout. Write num_s"):
+    with pytest.raises(
+        tempo_rl.RecipeError, match=r"n_step=3 is more than num_steps=1: a return ends with its rollout. Write num_s"
+    ):
         tempo_rl.A2C("CartPole-v1", num_steps=1, n_step=3)
-    with pytest.raises(tempo_rl.RecipeError, match=r"n_step=9 is more than the steps of one environment .* write buffer_size=72 or"):
+    with pytest.raises(
+        tempo_rl.RecipeError, match=r"n_step=9 is more than the steps of one environment .* write buffer_size=72 or"
+    ):
         tempo_rl.DQN("CartPole-v1", num_envs=8, num_steps=4, n_step=9, buffer_size=32)
