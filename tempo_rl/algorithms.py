@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Required, Self, TypeAlias, TypedDict, Unpack
+from typing import Any, Literal, Required, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
-from tempo_rl.checkpoint import Checkpoint, for_member, load_checkpoint, save_checkpoint
+from tempo_rl.checkpoint import Checkpoint, for_member, load_checkpoint, require_trust, save_checkpoint
+from tempo_rl.elsewhere import KnowsOtherNames
 from tempo_rl.env import vector_environment
 from tempo_rl.env.closing import close_quietly
+from tempo_rl.env.making import MissingEnvironment
+from tempo_rl.env.saved import restored_spaces
 from tempo_rl.env.source import AnyEnvironment, source_of
-from tempo_rl.errors import CheckpointError, RecipeError, RLError, RunError
+from tempo_rl.errors import CheckpointError, EnvError, RecipeError, RLError, RunError
 from tempo_rl.evaluate import Evaluation, Policy, evaluate, next_seed, require_seed
 from tempo_rl.monitor import Callback
-from tempo_rl.own import known
+from tempo_rl.own import known, remember
 from tempo_rl.recipe import PLAIN, EnvRecipe, Recipe, WandbRecipe, make_recipe
 from tempo_rl.references import foreign_references
 from tempo_rl.resume import chosen_run
@@ -167,7 +171,7 @@ class TD3Keys(ContinuousKeys, total=False):
     exploration_noise: float
 
 
-class Algorithm:
+class Algorithm(KnowsOtherNames):
     """An agent on an environment. `recipe` holds all its keys; `parameters` are None before it is trained."""
 
     name: str
@@ -193,6 +197,7 @@ class Algorithm:
         self._player = recipe  # of the policy: in a run with many members, that of one of them
         self._checkpoint: Checkpoint | None = None  # from which it goes on
         self._draws = np.random.default_rng(recipe.seed)  # seeds of what `predict` draws
+        self._file, self._untrusted = Path(), tuple[str, ...]()  # where it was loaded from, and what its environment may not import
 
     def train(
         self,
@@ -225,15 +230,16 @@ class Algorithm:
             recipe = make_recipe(changed, where=f"{type(self).__name__}.train")
             source = self.recipe.env.source
             self.recipe = recipe if source is None else recipe.on(source)
+        require_trust(self._file, self._untrusted)
         start = None if resume else self._start()
         with tempfile.TemporaryDirectory() as unnamed:
             path = Path(unnamed) / "run" if out is None else Path(out).absolute()
             if resume:
-                run, checkpoint = chosen_run(self.recipe, self.name, path, overwrite, "auto", _silent)
+                run, checkpoint = chosen_run(self.recipe, self.name, path, overwrite, "auto", _say_notes)
             else:
                 run, checkpoint = create_run(path, overwrite), start
             if run is not None:
-                outcome = train(self.recipe, run, show, _silent, cache=cache, resume=checkpoint, callbacks=callbacks)
+                outcome = train(self.recipe, run, show, _say_notes, cache=cache, resume=checkpoint, callbacks=callbacks)
                 self.result = outcome.result
             own = foreign_references(self.recipe.model_dump(mode="json"), True)
             self._take(load_checkpoint(find_checkpoint(path), False, own))
@@ -266,9 +272,10 @@ class Algorithm:
         Raises `RLError` if the agent is not trained, or the environment cannot be drawn.
         """
         parameters = self._trained()
-        if video is None and not render:
-            return evaluate(self._player, parameters, episodes, seed, deterministic=deterministic)
-        return watch(self._player, parameters, episodes, seed, video, render, deterministic=deterministic)
+        with self._naming_env():
+            if video is None and not render:
+                return evaluate(self._player, parameters, episodes, seed, deterministic=deterministic)
+            return watch(self._player, parameters, episodes, seed, video, render, deterministic=deterministic)
 
     def predict(self, observation: AnyObservation, deterministic: bool = True, seed: int | None = None) -> np.ndarray:
         """The action for one observation of the environment's space, or the actions (B, ...) for a batch.
@@ -310,7 +317,9 @@ class Algorithm:
         checkpoint, file = replace(self._checkpoint, recipe=self._player), Path(path)
         if not file.parent.is_dir():
             raise CheckpointError(f"the checkpoint {file} cannot be written: there is no directory {file.parent}")
-        return save_checkpoint(file, checkpoint)
+        saved = save_checkpoint(file, checkpoint)
+        remember(saved, foreign_references({"env": self._player.env.model_dump(mode="json")}, True))
+        return saved
 
     @classmethod
     def load(
@@ -323,20 +332,18 @@ class Algorithm:
         Of a run with many members, it is the policy of `member`, by default of the one with the best recent returns.
 
         Raises `CheckpointError` for another algorithm, and for a file that names code which Tempo does not know, unless you `trust` it.
+        The environment's code is needed for `evaluate` and `train` alone: `predict` works without it.
         """
-        file = find_checkpoint(Path(path))
-        checkpoint = load_checkpoint(file, trust, known(file))
+        file, other = find_checkpoint(Path(path)), _other_environment(env)
+        checkpoint = load_checkpoint(file, trust, known(file), _keys_of(env, other), without_env=True)
         recipe = checkpoint.recipe
         if recipe.algorithm != getattr(cls, "name", recipe.algorithm):
             raise CheckpointError(f"{file} holds an agent of the algorithm {recipe.algorithm}, not of {cls.name}")
         agent = cls.__new__(cls)
         agent.name = recipe.algorithm
-        if isinstance(env, (str, EnvRecipe)):
-            recipe = recipe.model_copy(update={"env": EnvRecipe(env) if isinstance(env, str) else env})
-        elif env is not None and (source := source_of(env)) is not None:
-            recipe = recipe.model_copy(update={"env": recipe.env.model_copy(update={"kwargs": {}})}).on(source)
-        agent._begin(recipe)
+        agent._begin(recipe if other is None or other.source is None else recipe.on(other.source))
         agent._take(checkpoint, member)
+        agent._file, agent._untrusted = file, checkpoint.untrusted
         return agent
 
     def _take(self, checkpoint: Checkpoint, member: int | None = None) -> None:
@@ -355,10 +362,32 @@ class Algorithm:
     def _opened_policy(self) -> Policy:
         if self._policy is None:
             parameters = self._trained()
-            env = vector_environment(self._player, 1)
-            close_quietly(env, f"the environment {self.recipe.env.id}")
-            self._policy = Policy(self._player, env.observations, env.actions, parameters)
+            assert self._checkpoint is not None, "it is trained"
+            if self._checkpoint.spaces is not None:
+                observations, actions = restored_spaces(self._checkpoint.spaces, self.recipe.env.id, self.recipe.frames)
+            else:
+                with self._naming_env():
+                    env = vector_environment(self._player, 1)
+                close_quietly(env, f"the environment {self.recipe.env.id}")
+                observations, actions = env.observations, env.actions
+            self._policy = Policy(self._player, observations, actions, parameters)
         return self._policy
+
+    @contextmanager
+    def _naming_env(self) -> Iterator[None]:
+        """Inside, an environment is made. The error for one that cannot be found says how a loaded agent gets it.
+
+        Raises `CheckpointError` for code that is not trusted.
+        """
+        require_trust(self._file, self._untrusted)
+        try:
+            yield
+        except MissingEnvironment as error:
+            if self.recipe.env.source is not None:
+                raise
+            name = self.recipe.env.id.rpartition(":")[2]
+            shown = name if name.isidentifier() else "MyEnv"
+            raise EnvError(error.message, hint=f"give the environment to load: load(path, env={shown})") from error
 
 
 class PPO(Algorithm):
@@ -401,6 +430,17 @@ class DQN(Algorithm):
         super().__init__(env, keys)
 
 
+def _other_environment(env: AnyEnvironment | EnvRecipe | None) -> EnvRecipe | None:
+    """The environment that `load` gets in place of that of the checkpoint."""
+    return env if env is None or isinstance(env, EnvRecipe) else _environment(env)
+
+
+def _keys_of(env: AnyEnvironment | EnvRecipe | None, other: EnvRecipe | None) -> dict[str, Any] | None:
+    """The keys that it replaces: all of them, but an object or a class is wrapped as the one before."""
+    kept = set[str]() if isinstance(env, (str, EnvRecipe)) else {"wrappers", "vectorization"}
+    return None if other is None else other.model_dump(mode="json", exclude=kept)
+
+
 def _environment(env: AnyEnvironment) -> EnvRecipe:
     """The recipe of an environment. Raises `EnvError` for what is none."""
     if not isinstance(env, str) and isinstance(env, PLAIN):  # which a file would get an error of its own for
@@ -433,10 +473,13 @@ def load(
 ) -> Algorithm:
     """The agent in a file or run directory, of whichever algorithm, also one of your own. Raises as `Algorithm.load` does."""
     file = find_checkpoint(Path(path))
-    name = load_checkpoint(file, trust, known(file)).recipe.algorithm
+    other = _keys_of(env, _other_environment(env))
+    name = load_checkpoint(file, trust, known(file), other, without_env=True).recipe.algorithm
     kind = next((kind for kind in (PPO, A2C, REINFORCE, DQN, SAC, TD3) if kind.name == name), Algorithm)
     return kind.load(path, env, trust, member)
 
 
-def _silent(text: str) -> None:
-    """Python code that trains sees results, and no lines."""
+def _say_notes(text: str) -> None:
+    """Python code that trains sees results, and of all lines the notes alone."""
+    if text.startswith("note: "):
+        print(text, file=sys.stderr)

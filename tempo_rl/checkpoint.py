@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
@@ -19,6 +19,7 @@ import safetensors.numpy
 
 import tempo_core as tp
 from tempo_core.files import refusal, write_whole
+from tempo_rl.env.saved import Plain
 from tempo_rl.errors import CheckpointError
 from tempo_rl.recipe import Recipe, make_recipe
 from tempo_rl.references import foreign_references
@@ -51,6 +52,8 @@ class Checkpoint:
     progress: Numbers = field(default_factory=Numbers)
     program: tp.Snapshot | None = None
     behind: int = 0
+    untrusted: tuple[str, ...] = ()  # references of the environment that may not be imported
+    spaces: Plain | None = None  # of the environment, as `tempo_rl.env.saved` has them; None in files from before there were any
 
     def at_program(self) -> Checkpoint:
         """The checkpoint at the iteration of the program's state, which goes on from there."""
@@ -70,7 +73,8 @@ def for_member(checkpoint: Checkpoint, member: int | None = None) -> Checkpoint:
         return checkpoint
     chosen = best_member(checkpoint.progress) if member is None else member
     parameters = {name: np.array(value[chosen]) for name, value in checkpoint.parameters.items()}
-    return Checkpoint(parameters, recipe.member(chosen), checkpoint.iterations, checkpoint.env_steps)
+    numbers = checkpoint.iterations, checkpoint.env_steps
+    return Checkpoint(parameters, recipe.member(chosen), *numbers, spaces=checkpoint.spaces)
 
 
 def best_member(progress: Numbers) -> int:
@@ -89,6 +93,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
         "env_steps": checkpoint.env_steps,
         "progress": dict(checkpoint.progress),
         "behind": checkpoint.behind,
+        "spaces": checkpoint.spaces,
     }
     arrays = {f"{_PARAMETER}{name}": np.ascontiguousarray(value) for name, value in checkpoint.parameters.items()}
     if checkpoint.program is not None:
@@ -105,11 +110,19 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
     return path
 
 
-def load_checkpoint(path: Path, trust: bool = True, allowed: Collection[str] = ()) -> Checkpoint:
+def load_checkpoint(
+    path: Path,
+    trust: bool = True,
+    allowed: Collection[str] = (),
+    env: Mapping[str, Any] | None = None,
+    without_env: bool = False,
+) -> Checkpoint:
     """The checkpoint in `path`. Raises `CheckpointError` if it is missing, damaged, not a checkpoint of tempo-rl, or not finite.
 
     Without `trust`, a checkpoint is refused, and nothing imported, whose recipe names objects that are neither in
-    `tempo_rl.references.NAMES` nor `allowed`.
+    `tempo_rl.references.NAMES` nor `allowed`. `env` are keys of another environment that take the place of those of the recipe, and that may
+    name any object. The checkpoint then has no spaces. `without_env` loads a checkpoint with spaces, whose environment alone is not trusted:
+    its references are `untrusted`, and who makes the environment calls `require_trust` before.
     """
     if not path.is_file():
         raise CheckpointError(f"there is no checkpoint {path}")
@@ -133,15 +146,17 @@ def load_checkpoint(path: Path, trust: bool = True, allowed: Collection[str] = (
         meta: Any = json.loads(header["tempo_rl"])
         if not isinstance(meta, dict) or not isinstance(meta["recipe"], dict):
             raise CheckpointError(f"{path} has damaged metadata: its recipe has no keys")
+        if env is not None:
+            meta |= {"recipe": {**meta["recipe"], "env": {**(meta["recipe"].get("env") or {}), **env}}, "spaces": None}
+            allowed = [*allowed, *foreign_references({"env": env}, True)]
         foreign = [] if trust else [name for name in foreign_references(meta["recipe"], True) if name not in allowed]
-        if foreign:
-            raise CheckpointError(
-                f"to load {path} would import {', '.join(foreign)}",
-                hint="this runs code. If you trust its maker: --trust, or trust=True in Python",
-            )
+        untrusted = (
+            tuple(foreign_references({"env": meta["recipe"].get("env")}, True)) if without_env and meta.get("spaces") else ()
+        )
+        require_trust(path, [name for name in foreign if name not in untrusted])
         recipe = make_recipe(meta["recipe"], where=str(path))
         iterations, env_steps, progress = int(meta["iterations"]), int(meta["env_steps"]), Numbers(**meta["progress"])
-        behind = int(meta.get("behind", 0))
+        behind, spaces = int(meta.get("behind", 0)), meta.get("spaces")
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} has damaged metadata: {error}") from error
     parameters = {name.removeprefix(_PARAMETER): array for name, array in arrays.items() if name.startswith(_PARAMETER)}
@@ -151,7 +166,18 @@ def load_checkpoint(path: Path, trust: bool = True, allowed: Collection[str] = (
         program = tp.Snapshot.decoded(arrays[_PROGRAM].tobytes(), f"the state in {path}") if _PROGRAM in arrays else None
     except tp.errors.StateError as error:
         raise CheckpointError(error.message, hint="use an earlier checkpoint") from error
-    return Checkpoint(parameters, recipe, iterations, env_steps, progress, program, behind)
+    return Checkpoint(
+        parameters, recipe, iterations, env_steps, progress, program, behind, tuple(set(untrusted) & set(foreign)), spaces
+    )
+
+
+def require_trust(path: Path, references: Sequence[str]) -> None:
+    """Raise `CheckpointError` if there are references that a checkpoint may not import."""
+    if references:
+        raise CheckpointError(
+            f"to load {path} would import {', '.join(references)}",
+            hint="this runs code. If you trust its maker: --trust, or trust=True in Python",
+        )
 
 
 def _check_parameter(path: Path, name: str, value: np.ndarray) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import tempo_core as tp
 from tempo_core.files import refusal
 from tempo_rl.checkpoint import Checkpoint, Numbers, save_checkpoint
+from tempo_rl.env.saved import Plain
 from tempo_rl.errors import CheckpointError
 from tempo_rl.monitor import TrainingMonitor
 from tempo_rl.recipe import Recipe
@@ -36,6 +37,7 @@ class Keeper:
         self, run: RunDirectory, recipe: Recipe, monitor: TrainingMonitor, clock: Callable[[], float] = time.perf_counter
     ):
         self.run, self.recipe, self.monitor, self._clock = run, recipe, monitor, clock
+        self.spaces: Plain | None = None  # of the environment, when it is made
         self.saved = 0  # the iterations of the newest state on disk
         self._copied = 0  # the iterations of the newest state that is on disk, or on its way
         self._writer = ThreadPoolExecutor(1, "checkpoints")
@@ -140,7 +142,8 @@ class Keeper:
             "best": self.best,
             "seconds": self.seconds,
         }
-        checkpoint = Checkpoint(dict(monitor.latest), self.recipe, iterations, monitor.env_steps, progress, snapshot, behind)
+        steps, latest = monitor.env_steps, dict(monitor.latest)
+        checkpoint = Checkpoint(latest, self.recipe, iterations, steps, progress, snapshot, behind, spaces=self.spaces)
         self._copied, copying = iterations, self._clock() - began
 
         def write() -> None:

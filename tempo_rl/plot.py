@@ -124,6 +124,13 @@ def draw_curves(curves: Sequence[GroupCurve], file: Path, metric: str = "episodi
     return save(figure, file)
 
 
+def usual_place(runs: Sequence[Path], metric: str = "episodic_return") -> Path:
+    """Where a picture of runs goes if nobody says it: `returns.png` of one run, else `plots/` of the first run."""
+    first, name = RunDirectory(runs[0]), "returns" if metric == "episodic_return" else metric
+    count = len({path.resolve() for path in runs})
+    return first.picture if count == 1 and name == "returns" else first.plot(name if count == 1 else f"{name}-of-{count}-runs")
+
+
 def draw_plan(program: tp.Program, file: Path) -> Path:
     """Draw the schedule of a program into `file`: its statements in their order, and from which to which each of the largest tensors lives.
 
@@ -155,6 +162,8 @@ def save(figure: Figure, file: Path) -> Path:
     """Write a picture as .png, .svg or .pdf. Raises `RunError`."""
     picture = io.BytesIO()
     try:
+        if file.parent.name == "plots":
+            file.parent.mkdir(exist_ok=True)
         figure.savefig(picture, format=file.suffix.removeprefix(".") or "png", dpi=120, bbox_inches="tight")  # wide labels too
         write_whole(file, picture.getvalue())
     except (OSError, ValueError) as error:

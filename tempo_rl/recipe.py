@@ -25,10 +25,11 @@ from tempo_core.runs.recipe import (
 )
 from tempo_core.runs.recipe import find_recipe as find_of_kind
 from tempo_core.runs.recipe import shipped_recipes as shipped_of_kind
+from tempo_rl.elsewhere import POLICIES, key_here
 from tempo_rl.env.registry import is_functional
 from tempo_rl.env.source import AnyEnvironment, Source, source_of
 from tempo_rl.errors import RecipeError
-from tempo_rl.references import foreign_references, load_reference, reference_to
+from tempo_rl.references import foreign_references, load_reference, name_of, reference_to
 from tempo_rl.schedule import Rate, ScheduleRecipe, Weight
 
 __all__ = [
@@ -52,7 +53,8 @@ class EnvRecipe(Strict):
     """The environment of a recipe: `PPO(EnvRecipe("FrozenLake-v1", kwargs={"is_slippery": False}))`.
 
     `id` is an id of Gymnasium's or of a library's ("CartPole-v1", "my_module:Corridor-v0", "brax/ant"), a `module:name`, or, in Python, an
-    environment itself: an object, a class, a function that makes one, or an environment in JAX. `kwargs` are arguments of the class or
+    environment itself: an object, a class, a function that makes one, or an environment in JAX. A class or function at the top level of a
+    module has the id `module:name`. `kwargs` are arguments of the class or
     function; `max_episode_steps` among them is the time limit. `vectorization` says how environments on the host are stepped together:
     "sync" in this process, "async" in a process each, "vector_entry_point" by the vector environment that is registered for the id; "auto"
     is "sync" where the id has an environment for one. `wrappers` are `module:Class` references, or classes at the top level of a module,
@@ -77,8 +79,10 @@ class EnvRecipe(Strict):
     ) -> None:
         source = None if isinstance(id, PLAIN) else source_of(id, kwargs)
         keys: dict[str, Any] = {"vectorization": vectorization, **unknown}
-        keys["id"] = id if source is None else source.name
+        keys["id"] = id if source is None else name_of(id) or source.name
         keys["kwargs"] = {} if kwargs is None else dict(kwargs) if isinstance(kwargs, Mapping) else kwargs
+        if source is not None and source.arguments is not None:
+            keys["kwargs"] = dict(source.arguments)
         keys["wrappers"] = [reference_to(wrapper) for wrapper in wrappers] if isinstance(wrappers, (list, tuple)) else wrappers
         super().__init__(**keys)
         self._source = source
@@ -172,6 +176,16 @@ class Recipe(Strict):
         """The number of iterations, each of acting and then learning. Steps that do not fill an iteration are left out."""
         return self.total_timesteps // (self.num_envs * self.num_steps)
 
+    def defaults_of_length(self) -> dict[str, object]:
+        """The defaults that depend on `total_timesteps`, by key."""
+        return {}
+
+    def going_on_from(self, before: Recipe) -> Self:
+        """The recipe with which a run of `before` goes on: where this one has the default of another length, it has the value of `before`."""
+        defaults = {} if self.total_timesteps == before.total_timesteps else self.defaults_of_length()
+        held = {key: getattr(before, key) for key, default in defaults.items() if getattr(self, key) == default}
+        return self.model_copy(update=held)
+
     @property
     def members(self) -> list[dict[str, float]]:
         """The keys in which the members of the run differ from the recipe, for each member."""
@@ -219,6 +233,15 @@ class Recipe(Strict):
             raise ValueError(
                 f"total_timesteps={self.total_timesteps} is less than one iteration of num_envs={self.num_envs} "
                 f"x num_steps={self.num_steps} = {self.num_envs * self.num_steps} steps"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_policy(self) -> Recipe:
+        if self.policy is not None and ":" not in self.policy:
+            network = POLICIES.get(self.policy, "mlp")
+            raise ValueError(
+                f"policy is {self.policy!r}, but names a class of your own as my_module:MyPolicy. Did you mean network={network}, without policy?"
             )
         return self
 
@@ -324,6 +347,11 @@ class ActorCriticRecipe(Recipe):
             raise ValueError(
                 f"n_step={self.n_step} and gae_lambda={self.gae_lambda} are two kinds of returns: leave one of them out"
             )
+        if (self.n_step or 0) > self.num_steps:
+            raise ValueError(
+                f"n_step={self.n_step} is more than num_steps={self.num_steps}: a return ends with its rollout. "
+                f"Write num_steps={self.n_step}, or a smaller n_step"
+            )
         return self
 
 
@@ -354,7 +382,10 @@ class ReplayRecipe(Recipe):
         total = values.get("total_timesteps") if isinstance(values, dict) else None
         if not isinstance(total, (int, float)) or not 0 < total < 10_000:
             return values
-        return {"learning_starts": int(total) // 10, **values}
+        return {"learning_starts": _usual_start(int(total)), **values}
+
+    def defaults_of_length(self) -> dict[str, object]:
+        return {"learning_starts": _usual_start(self.total_timesteps)}
 
     @model_validator(mode="after")
     def _check_start(self) -> Self:
@@ -370,6 +401,10 @@ class ReplayRecipe(Recipe):
         return -(-self.buffer_size // (self.num_envs * self.num_steps))
 
 
+def _usual_start(total_timesteps: int) -> int:
+    return min(1_000, total_timesteps // 10)
+
+
 class DQNRecipe(ReplayRecipe):
     """Deep Q-learning."""
 
@@ -382,7 +417,7 @@ class DQNRecipe(ReplayRecipe):
     huber_delta: Positive = (
         10.0  # greater errors weigh as this one; far below the scale of returns, values are medians instead of means
     )
-    n_step: Count = 1  # the rewards in a return, fewer at the end of an episode or of an iteration
+    n_step: Count = 1  # the rewards in a return, fewer at the end of an episode and of the newest steps
     prioritized: bool = False  # rows by the size of their last error, instead of all as likely
     priority_exponent: NonNegative = 0.6  # 0: all as likely
     importance_exponent: Unit = 0.4  # of the correction in the loss; it rises to 1 over the run
@@ -395,6 +430,11 @@ class DQNRecipe(ReplayRecipe):
         for key, is_set in (("ent_coef", self.ent_coef), ("shared", self.shared)):
             if is_set:
                 raise ValueError(f"{key} is for agents with a policy, but DQN has only values of actions: leave it out")
+        if self.n_step > self.replay_iterations * self.num_steps:
+            raise ValueError(
+                f"n_step={self.n_step} is more than the steps of one environment in the replay buffer: "
+                f"write buffer_size={self.n_step * self.num_envs} or more"
+            )
         return self
 
     @property
@@ -521,7 +561,13 @@ def known_part(values: Plain, where: str) -> tuple[Recipe, dict[str, Any]]:
 def make_recipe(data: Plain, overrides: Iterable[str] = (), where: str = "the recipe") -> Recipe:
     """A validated recipe from plain data. Raises `RecipeError`, which names `where` the data comes from."""
     values = merged(data, overrides)
-    return validated(_recipe_class(values.get(KIND), where), values, where)
+    model, env = _recipe_class(values.get(KIND), where), values.get("env")
+    if isinstance(env, str):
+        raise RecipeError(f"{where}: env is {env!r}, but it has keys of its own", hint=f"did you mean env.id={env}?")
+    for key in values.keys() - model.model_fields.keys():
+        if (hint := key_here(key, model.model_fields)) is not None:
+            raise RecipeError(f"{where}: unknown key {key}", hint=hint)
+    return validated(model, values, where)
 
 
 def _recipe_class(algorithm: object, where: str) -> type[Recipe]:

@@ -59,6 +59,16 @@ def reference_to(target: object) -> object:
     return f"{module}:{name}"
 
 
+def name_of(target: object) -> str | None:
+    """The `module:name` of a class or function with which other processes import it; None for what has none, as all in a script has none."""
+    module, name = (getattr(target, key, None) for key in ("__module__", "__qualname__"))
+    if not isinstance(module, str) or not isinstance(name, str) or module in ("__main__", "builtins") or "." in name:
+        return None
+    held = sys.modules.get(module)
+    is_importable = getattr(held, "__spec__", None) is not None and getattr(held, name, None) is target
+    return f"{module}:{name}" if is_importable else None
+
+
 def find_modules() -> None:
     """Have modules of the user's own found from the working directory, for a command too."""
     if (here := os.getcwd()) not in sys.path:

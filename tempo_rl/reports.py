@@ -1,10 +1,10 @@
-"""What a command reports to programs: JSON on the standard output, one object a line."""
+"""What a command reports: to programs JSON on the standard output, one object a line; to people tables."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 def say_json(values: Mapping[str, object]) -> None:
     """Print an object on a line of its own: paths as texts, arrays as lists, and null for numbers that are not finite."""
     result(json.dumps(_plain(values), allow_nan=False))
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """The lines of a table, whose columns are as wide as their longest cells. Those with the numbers `right` end at the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = (f"{cell:>{widths[k]}}" if k in right else f"{cell:<{widths[k]}}" for k, cell in enumerate(row))
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def _plain(value: object) -> object:

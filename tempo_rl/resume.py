@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tempo_rl.checkpoint import Checkpoint, load_checkpoint
 from tempo_rl.errors import CheckpointError, RunError
-from tempo_rl.recipe import Recipe
+from tempo_rl.recipe import Recipe, make_recipe
 from tempo_rl.references import foreign_references
 from tempo_rl.rundir import RunDirectory, create_run, is_finished, new_run_path, unfinished_run
 
@@ -71,7 +72,10 @@ def _resumed(recipe: Recipe, path: Path, say: Callable[[str], None]) -> tuple[Ru
         raise RunError(f"{run.path} is not the directory of a run: it has no config.yaml")
     _check_recipe(recipe, run)
     allowed = foreign_references(recipe.model_dump(mode="json"), True)
-    checkpoint = load_checkpoint(file, False, allowed) if file is not None else _newest(run, allowed, say)
+    env = (
+        None if recipe.env.source is None else recipe.env.model_dump(mode="json")
+    )  # its class is here, whatever the run calls it
+    checkpoint = load_checkpoint(file, False, allowed, env) if file is not None else _newest(run, allowed, env, say)
     if recipe.iterations < checkpoint.iterations:
         raise RunError(
             f"the run in {run.path} has done {checkpoint.env_steps:,} steps, more than total_timesteps={recipe.total_timesteps:,}",
@@ -83,12 +87,12 @@ def _resumed(recipe: Recipe, path: Path, say: Callable[[str], None]) -> tuple[Ru
     return run, checkpoint
 
 
-def _newest(run: RunDirectory, allowed: list[str], say: Callable[[str], None]) -> Checkpoint:
+def _newest(run: RunDirectory, allowed: list[str], env: Mapping[str, Any] | None, say: Callable[[str], None]) -> Checkpoint:
     """The newest checkpoint that can be read, and imports nothing but what is `allowed`."""
     problem = CheckpointError(f"{run.path} holds no checkpoint", hint="replace the run: --overwrite")
     for path in run.all_checkpoints():
         try:
-            return load_checkpoint(path, False, allowed)
+            return load_checkpoint(path, False, allowed, env)
         except CheckpointError as error:
             say(f"note: {error.message}; looking for an earlier checkpoint")
             problem = error
@@ -98,11 +102,13 @@ def _newest(run: RunDirectory, allowed: list[str], say: Callable[[str], None]) -
 def _check_recipe(recipe: Recipe, run: RunDirectory) -> None:
     """Raise `RunError` if a run has other values of keys that its program depends on. It imports no more than `recipe` does."""
     ours = recipe.model_dump(mode="json", exclude=set(MAY_DIFFER))
-    allowed, named = foreign_references(ours), foreign_references(run.values())
+    values = _on_the_class_of(recipe, run.values())
+    allowed, named = foreign_references(ours), foreign_references(values)
     if others := [name for name in named if name not in allowed]:
         differing = [f"it would import {', '.join(others)}"]
     else:
-        theirs = run.recipe().model_dump(mode="json", exclude=set(MAY_DIFFER))
+        before = make_recipe(values, where=str(run.config))
+        ours, theirs = (each.model_dump(mode="json", exclude=set(MAY_DIFFER)) for each in (recipe.going_on_from(before), before))
         differing = [
             f"{key} is {ours.get(key)} here, and {theirs.get(key)} there" for key in ours if ours.get(key) != theirs.get(key)
         ]
@@ -111,3 +117,10 @@ def _check_recipe(recipe: Recipe, run: RunDirectory) -> None:
             f"the run in {run.path} has another recipe: {'; '.join(differing)}",
             hint="give the same RECIPE and overrides as at first, or another directory: --out DIR",
         )
+
+
+def _on_the_class_of(recipe: Recipe, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a run. A class that Python code gives has the same name with its module or without it, as in a script."""
+    env, own = values.get("env"), recipe.env
+    is_same = isinstance(env, Mapping) and str(env.get("id")).rpartition(":")[2] == own.id.rpartition(":")[2]
+    return {**values, "env": {**env, "id": own.id}} if own.source is not None and is_same and env is not None else {**values}

@@ -36,7 +36,7 @@ RESULTS = (
 UNNUMBERED = ("latest.safetensors", "best.safetensors", "program.safetensors")
 ROW = re.compile(rb'(?:\{"iteration": )?(\d+)')
 NUMBERED = re.compile(r"step_\d{12,}\.safetensors")
-FOLDERS = ("checkpoints", "wandb", "tensorboard", "members")
+FOLDERS = ("checkpoints", "wandb", "tensorboard", "members", "plots")
 OWN = ("config.yaml", *RESULTS, *FOLDERS, ".lock")
 
 
@@ -73,6 +73,10 @@ class RunDirectory:
     def picture(self) -> Path:
         """The returns over the steps."""
         return self.path / "returns.png"
+
+    def plot(self, name: str) -> Path:
+        """A picture that a command draws of the run, or of several of which it is the first."""
+        return self.path / "plots" / f"{name}.png"
 
     @property
     def plan(self) -> Path:
@@ -279,10 +283,15 @@ def rows_before(file: Path, iterations: int) -> int:
     return 0
 
 
-def find_checkpoint(path: Path) -> Path:
-    """A checkpoint's path: `path` itself, or the newest checkpoint in the run directory `path`. Raises `CheckpointError`."""
+def find_checkpoint(path: Path, best: bool = False) -> Path:
+    """A checkpoint's path: `path` itself, or in the run directory `path` the newest one, or the `best` one. Raises `CheckpointError`."""
     if path.is_dir():
-        return RunDirectory(path).latest_checkpoint()
+        run = RunDirectory(path)
+        if best and not run.best.exists():
+            raise CheckpointError(f"{path} holds no best checkpoint yet", hint="the newest one: leave --best out")
+        return run.best if best else run.latest_checkpoint()
+    if best and path.exists():
+        raise CheckpointError(f"--best chooses a checkpoint of a run, but {path} is one file", hint="leave --best out")
     if not path.exists():
         raise CheckpointError(f"there is no run or checkpoint {path}")
     return path

@@ -26,6 +26,8 @@ from tempo_rl.env.blocked import last_words
 from tempo_rl.env.closing import close_quietly
 from tempo_rl.env.functional_env import FunctionalEnv
 from tempo_rl.env.program import ProgramEnvironment
+from tempo_rl.env.saved import saved_spaces
+from tempo_rl.env.spaces import out_of_reach
 from tempo_rl.env.stacked import StackedEnv
 from tempo_rl.errors import RecipeError, RLError, RunError, own_line
 from tempo_rl.evaluate import Evaluation, Evaluator, Show, fault_of_environment, steps_for_a_fault
@@ -192,7 +194,8 @@ def train(
         raise RunError(
             "the checkpoint holds only a policy, so a run cannot go on from it", hint="train from the start: leave --resume out"
         )
-    resume = None if resume is None else resume.at_program()
+    if resume is not None:
+        recipe, resume = recipe.going_on_from(resume.recipe), resume.at_program()
     run = replace(run, path=run.path.absolute())  # environments may change the working directory
     request = StopRequest(say, time_limit)
     with run.locked(), request.listening():
@@ -248,11 +251,17 @@ class _Training:
             agent, self.inputs = build_members(self.recipe, self.monitor)
             mend()
             self.environment = agent.environment
+            self.keeper.spaces = saved_spaces(agent.environment.observations, agent.environment.actions)
             try:
                 config = compile_config(self.recipe, self.cache, self.devices)
                 self.program, self.compile_seconds = _compile(self.recipe, agent, config, self.compiles, began)
                 if show_plan:
                     self.say(self.program.plan().text())
+                if (bounds := out_of_reach(agent.environment.actions)) is not None:
+                    self.say(
+                        f"note: actions of {self.recipe.env.id} lie between {bounds[0]:g} and {bounds[1]:g}, but those of a new policy are "
+                        "around 0 with the deviation 1, so that nearly all of them are clipped: squash_actions=true maps them to the bounds"
+                    )
                 self.directory.begin(self.recipe)
                 remember(self.directory.path, foreign_references(self.recipe.model_dump(mode="json"), True))
                 self._open_loggers(resume)
@@ -381,8 +390,15 @@ class _Training:
     def _resumed(self, agent: Agent, program: tp.Program, resume: Checkpoint) -> tp.Run[Any]:
         assert resume.program is not None, "it was looked at before"
         live = program.resume(resume.program, bounds=agent.bounds)
+        before, now = (recipe.iterations * recipe.num_envs * recipe.num_steps for recipe in (resume.recipe, self.recipe))
+        for key, default in self.recipe.defaults_of_length().items():
+            held, usual = getattr(resume.recipe, key), resume.recipe.defaults_of_length()[key]
+            if held == usual != default:
+                self.say(
+                    f"note: {key} was {held} so far, and is {default} by default in a run that has {now:,} steps from its start, so that the "
+                    f"result is not that of such a run (if both have {key}={held}, it is)"
+                )
         if live.message:
-            before, now = (recipe.iterations * recipe.num_envs * recipe.num_steps for recipe in (resume.recipe, self.recipe))
             self.say(
                 f"note: the recipe counts with the length of the run, and from here on with {now:,} steps instead of {before:,}, so that "
                 f"the result is not that of a run that had {now:,} from its start (anneal_lr=false does not count with it): {live.message}"
@@ -402,7 +418,7 @@ class _Training:
         measured.draw(self.directory.profile)
         monitor = self.monitor
         assert monitor.latest is not None, "a run has at least one iteration"
-        checkpoint = Checkpoint(monitor.latest, self.recipe, monitor.iterations, monitor.env_steps)
+        checkpoint = Checkpoint(monitor.latest, self.recipe, monitor.iterations, monitor.env_steps, spaces=self.keeper.spaces)
         save_checkpoint(self.directory.checkpoint(monitor.env_steps), checkpoint)
         self.say(f"{measured}\nthe flame picture is {self.directory.profile}")
 

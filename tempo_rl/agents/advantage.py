@@ -80,12 +80,7 @@ class NStepWindow:
         size = self.end - self.t
         return tp.arange(size) == size - 1
 
-    @property
-    def count(self) -> tp.Tensor:
-        """How many steps count, int32."""
-        return self.belongs.astype("int32").sum()
-
-    def discounted(self, x: tp.Tensor, gamma: float, more: tp.Tensor | float = 0.0) -> tp.Tensor:
+    def discounted(self, x: tp.Tensor, gamma: float, more: tp.Tensor) -> tp.Tensor:
         """The discounted sum of `x`, and of `more` (end - t,) in the window, over the steps that count."""
         return tp.where(self.belongs, self(x) + more, 0.0).discounted_sum(gamma)
 

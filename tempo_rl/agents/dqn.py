@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import tempo_core as tp
-from tempo_rl.agents.advantage import NStepWindow
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, report, scaling_of_rewards
 from tempo_rl.agents.priorities import Priorities
 from tempo_rl.agents.replay import Replay
-from tempo_rl.agents.schedules import rate
+from tempo_rl.agents.schedules import exploration, rate
 from tempo_rl.env import make_environment
 from tempo_rl.models import ActionValues, build_model
 from tempo_rl.recipe import DQNRecipe
@@ -28,8 +27,7 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
         assert isinstance(model, ActionValues)
 
         # Acting, with the parameters from the start of an iteration. Episodes go on from one iteration to the next.
-        falling = recipe.start_e - (recipe.start_e - recipe.end_e) * i / (recipe.exploration_fraction * I)
-        epsilon = tp.maximum(tp.zeros(()) + falling, recipe.end_e)
+        epsilon = exploration(recipe, i, I)
         obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(i, t, b), name="obs")
         action = replace(model[i, 0], epsilon=epsilon).policy(obs).sample().detach()
         first = env.reset(domain=(b,))
@@ -46,15 +44,12 @@ def dqn(recipe: DQNRecipe, monitor: Monitor) -> Agent:
         target = {
             name: tp.recurrence(w.shape, w.dtype, domain=(i,), name=f"target.{name}") for name, w in model.parameters().items()
         }
-        ahead, reward, discount = None, scaled(replayed(step.reward)), tp.constant(recipe.gamma)
+        ahead, reward = None, scaled(replayed(step.reward))
+        discount: tp.Tensor | float = recipe.gamma
         if recipe.n_step > 1:
-            window = NStepWindow.of(step, recipe.n_step, (i, t, b), t)
-            ahead = window.count - 1
-            if recipe.norm_reward:
-                reward = replayed.discounted(step.reward, ahead, recipe.n_step, recipe.gamma, scaled)
-            else:
-                reward = replayed(window.discounted(step.reward, recipe.gamma))
-            discount = recipe.gamma ** replayed(window.count).astype("float32")
+            steps = replayed.steps(recipe.n_step, step.terminated | step.truncated)
+            ahead, reward = steps.count - 1, steps.discounted(step.reward, recipe.gamma, scaled)
+            discount = recipe.gamma ** steps.count.astype("float32")
         following, weight = replayed.following(obs, step, ahead)
         learns = replayed.learns(weight)
         following_values = model.using(target).values(following)

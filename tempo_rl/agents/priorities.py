@@ -19,7 +19,8 @@ class Priorities:
         self._steps = recipe.num_envs * recipe.num_steps
         i, _ = point
         start = recipe.importance_exponent
-        self._importance = start + (1.0 - start) * (i / iterations)
+        is_constant = isinstance(start, float) and start == 1.0  # which does not depend on `iterations`
+        self._importance = start if is_constant else start + (1.0 - start) * (i / iterations)
         self._stored = tp.recurrence((recipe.replay_iterations * self._steps,), domain=point, name="priorities")
         self._largest = tp.recurrence((), domain=point, name="largest priority")
 

@@ -6,6 +6,7 @@ With a baseline, actions are weighted by how much better the return was than its
 from __future__ import annotations
 
 import tempo_core as tp
+from tempo_rl.agents.advantage import bootstrapped_return
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
 from tempo_rl.agents.schedules import rate, scheduled
 from tempo_rl.env import make_environment
@@ -16,7 +17,8 @@ from tempo_rl.recipe import ReinforceRecipe
 def reinforce(recipe: ReinforceRecipe, monitor: Monitor) -> Agent:
     """The program of a REINFORCE recipe. Steps: b environments, i iterations, t time.
 
-    A return ends with its episode. If an episode is truncated, or still runs at T, its return counts the rewards up to that point.
+    A return ends with its episode. If an episode is truncated, or still runs at T, its return counts the rewards up to that point; with a
+    baseline, also its value of the state there, as with the other agents.
     """
     ctx = tp.Context("b", "i", "t")
     with ctx as ((b, B), (i, I), (t, T)):
@@ -32,10 +34,8 @@ def reinforce(recipe: ReinforceRecipe, monitor: Monitor) -> Agent:
 
         rollout = (slice(0, B), i, slice(0, T))
         learned = learned_from(recipe, step, (b, i, t), (b, i), rollout)
-        done = step.terminated | step.truncated
-        returns = tp.recurrence((), domain=(b, i, t), name="returns")
-        returns[b, i, T - 1] = learned.reward[b, i, T - 1]
-        returns[b, i, t] = learned.reward + tp.where(done, 0.0, recipe.gamma) * returns[b, i, t + 1]
+        ahead = model.value(step.final_observation).detach() if recipe.baseline else tp.zeros(())
+        returns = bootstrapped_return(learned, ahead, recipe.gamma, (b, i, t))
 
         weight = returns.detach()
         if recipe.baseline:

@@ -16,6 +16,25 @@ Bounds = tuple[tp.Expr, tp.Expr]
 
 
 @dataclass(frozen=True)
+class ReplayedSteps:
+    """The rows (n, batch_size) of some steps from each drawn row on. Those count that belong to its episode and are in the buffer."""
+
+    replay: Replay
+    rows: tp.Tensor
+    belongs: tp.Tensor
+
+    @property
+    def count(self) -> tp.Tensor:
+        """How many steps of each row count (batch_size,), int32."""
+        return self.belongs.astype("int32").sum(0)
+
+    def discounted(self, x: tp.Tensor, gamma: float, change: Callable[[tp.Tensor], tp.Tensor]) -> tp.Tensor:
+        """The discounted sum (batch_size,) of `change` of `x` over the steps that count, through which no gradient flows."""
+        weights = gamma ** tp.arange(self.rows.shape[0]).astype("float32")  # `gamma` is a tensor in a sweep
+        return (tp.where(self.belongs, change(self.replay._at(x, self.rows)), 0.0) * weights.expand_dims(1)).sum(0)
+
+
+@dataclass(frozen=True)
 class Replay:
     """Rows of tensors over (i, t, b), drawn anew at each point of a domain of updates.
 
@@ -44,7 +63,7 @@ class Replay:
 
         Raises `RecipeError` if it can never hold two steps.
         """
-        T, B = bounds
+        B = bounds[1]
         oldest, stores_once = tp.max(i - recipe.replay_iterations + 1, 0), observations.are_pictures
         frames = recipe.frames if stores_once else 1
         if stores_once and recipe.num_steps < 2:
@@ -55,7 +74,7 @@ class Replay:
                 hint=f"buffer_size={(frames + recipe.num_steps) * recipe.num_envs}",
             )
         first = tp.min(oldest, 1) * (frames - 1) * B if frames > 1 else 0
-        size = ((i + 1 - oldest) * T - int(stores_once)) * B
+        size = _stored(i + 1 - oldest, bounds, stores_once)
         if priorities is not None:
             rows = priorities.draw(oldest, first, size)
         else:
@@ -66,16 +85,15 @@ class Replay:
         return Replay((oldest, i + 1), bounds, rows, stores_once, has_started, frames)
 
     def __call__(self, x: tp.Tensor, ahead: tp.Tensor | None = None) -> tp.Tensor:
-        """The drawn rows (batch_size, ...) of `x`, or those `ahead` steps after them, through which no gradient flows."""
+        """The drawn rows (batch_size, ...) of `x`, or those `ahead` steps (batch_size,) after them, through which no gradient flows."""
         return self._at(x, self._ahead(ahead))
 
-    def discounted(
-        self, x: tp.Tensor, ahead: tp.Tensor, n: int, gamma: float, change: Callable[[tp.Tensor], tp.Tensor]
-    ) -> tp.Tensor:
-        """The discounted sums (batch_size,) of `change` of `x` from the drawn rows to `ahead` steps after them, of at most `n` in all."""
-        last = self._at(ahead, self.rows)
-        terms = (gamma**k * change(self(x, tp.minimum(ahead, k))) for k in range(n))
-        return sum((tp.where(last >= k, term, 0.0) for k, term in enumerate(terms)), tp.zeros((self.rows.shape[0],)))
+    def steps(self, n: int, ended: tp.Tensor) -> ReplayedSteps:
+        """The `n` steps from each drawn row on, through the iterations after its own. `ended` says where an episode ended."""
+        (oldest, end), B = self.iterations, self.bounds[1]
+        rows = self.rows + (tp.arange(n) * B).reshape(n, 1)
+        ends = self._at(ended, rows).astype("int32")
+        return ReplayedSteps(self, rows, (ends.cumsum(0) == ends) & (rows < _stored(end - oldest, self.bounds, self.stores_once)))
 
     def observed(self, obs: tp.Tensor, step: Transition[tp.Tensor]) -> tp.Tensor:
         """The observations of the drawn rows."""
@@ -86,13 +104,13 @@ class Replay:
     ) -> tuple[tp.Tensor, tp.Tensor]:
         """The observations after the drawn rows, and the weights (batch_size,) of the rows in a loss, whose mean is 1 or 0.
 
-        With `ahead`, int32 over (i, t, b), those so many steps after the rows.
+        With `ahead` (batch_size,), those so many steps after the rows.
         """
         if not self.stores_once:
             return self(step.final_observation, ahead), tp.ones((self.rows.shape[0],))
-        (oldest, end), (T, B) = self.iterations, self.bounds
+        (oldest, end), B = self.iterations, self.bounds[1]
         last = self._ahead(ahead)
-        is_stored = ~self(step.truncated, ahead) & (last < ((end - oldest) * T - 1) * B)
+        is_stored = ~self(step.truncated, ahead) & (last < _stored(end - oldest, self.bounds, self.stores_once))
         weight = is_stored.astype("float32")
         return self._stacked(obs, step, last + B), weight / tp.maximum(weight.mean(), 1e-8)
 
@@ -109,8 +127,14 @@ class Replay:
         return tp.stack([self._at(newest, each) for each in earlier], 1)
 
     def _ahead(self, ahead: tp.Tensor | None) -> tp.Tensor:
-        return self.rows if ahead is None else self.rows + self._at(ahead, self.rows) * self.bounds[1]
+        return self.rows if ahead is None else self.rows + ahead * self.bounds[1]
 
     def _at(self, x: tp.Tensor, rows: tp.Tensor) -> tp.Tensor:
         (oldest, end), (T, B) = self.iterations, self.bounds
         return x[oldest:end, 0:T, 0:B].reshape((end - oldest) * T * B, *x.shape).take(rows).detach()
+
+
+def _stored(iterations: tp.Expr, bounds: Bounds, stores_once: bool) -> tp.Expr:
+    """How many rows of the last iterations have a successor that is stored."""
+    T, B = bounds
+    return (iterations * T - int(stores_once)) * B

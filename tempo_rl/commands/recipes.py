@@ -27,7 +27,7 @@ from tempo_rl.commands.app import (
 from tempo_rl.errors import RecipeError, RunError
 from tempo_rl.recipe import Recipe, dump_recipe, find_recipe, known_part, load_recipe, read_values, shipped_recipes
 from tempo_rl.references import foreign_references
-from tempo_rl.reports import say_json
+from tempo_rl.reports import aligned, say_json
 from tempo_rl.streams import echo
 
 
@@ -61,12 +61,14 @@ def plan(
 def list_recipes(as_json: AsJson = False) -> None:
     """List the shipped recipes."""
     with errors_as_messages():
+        rows = list[tuple[str, ...]]()
         for name, path in shipped_recipes().items():
             loaded, _ = known_part(*read_values(str(path)))  # without importing what recipes of the working directory name
             if as_json:
                 say_json({"recipe": name, **_summary(loaded), "path": path})
-                continue
-            echo(f"{name:20} {loaded.algorithm:14} {loaded.env.id:22} {loaded.total_timesteps:>12,} steps   {path}")
+            rows.append((name, loaded.algorithm, loaded.env.id, f"{loaded.total_timesteps:,} steps", str(path)))
+        for line in [] if as_json else aligned(rows, right=(3,)):
+            echo(line)
 
 
 def copy_recipe(

@@ -23,8 +23,18 @@ if TYPE_CHECKING:
 def evaluate(
     run: Annotated[
         Path,
-        typer.Argument(metavar="RUN_OR_CHECKPOINT", help="A run directory (for its newest checkpoint), or a checkpoint file."),
+        typer.Argument(
+            metavar="RUN_OR_CHECKPOINT",
+            help="A run directory (its newest checkpoint; with --best the best one), or a checkpoint file.",
+        ),
     ],
+    best: Annotated[
+        bool, typer.Option("--best", help="Play with the checkpoint of the best returns while training, not with the newest one.")
+    ] = False,
+    env: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Play in this environment: an id, or my_module:MyEnv [default: that of the recipe]."),
+    ] = None,
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes to play.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the evaluation's environments.")] = 0,
     trust: Annotated[
@@ -53,24 +63,35 @@ def evaluate(
     """Play episodes with a trained policy, which takes its best action in each step. Ctrl-C ends it, with the result so far."""
     with errors_as_messages():
         from tempo_rl.checkpoint import for_member, load_checkpoint
+        from tempo_rl.env.making import MissingEnvironment, like_in_modules
+        from tempo_rl.errors import EnvError
         from tempo_rl.evaluate import evaluate as run_evaluation
         from tempo_rl.own import known
         from tempo_rl.progress import EvaluationProgress
+        from tempo_rl.recipe import EnvRecipe
         from tempo_rl.reports import say_json
         from tempo_rl.rundir import find_checkpoint
 
-        path = find_checkpoint(run)
-        checkpoint = for_member(load_checkpoint(path, trust, known(path)), member)
+        path = find_checkpoint(run, best)
+        keys = None if env is None else EnvRecipe(env).model_dump(mode="json")
+        checkpoint = for_member(load_checkpoint(path, trust, known(path), keys), member)
         kept, loaded = chosen_cache(cache, no_cache), checkpoint.recipe
         loaded = loaded if max_steps is None else loaded.model_copy(update={"eval_max_steps": max_steps})
         show_progress = sys.stderr.isatty() if progress is None else progress
         with others_aside(as_json), EvaluationProgress(episodes, show_progress, lambda text: echo(text, err=True)) as show:
-            if video is None and not render:
-                result = run_evaluation(loaded, checkpoint.parameters, episodes, seed, kept, show=show)
-            else:
-                from tempo_rl.video import watch
+            try:
+                if video is None and not render:
+                    result = run_evaluation(loaded, checkpoint.parameters, episodes, seed, kept, show=show)
+                else:
+                    from tempo_rl.video import watch
 
-                result = watch(loaded, checkpoint.parameters, episodes, seed, video, render, kept, show=show)
+                    result = watch(loaded, checkpoint.parameters, episodes, seed, video, render, kept, show=show)
+            except MissingEnvironment as error:
+                if env is not None:
+                    raise
+                name = loaded.env.id.rpartition(":")[2]
+                other = like_in_modules(name) or f"my_module:{name if name.isidentifier() else 'MyEnv'}"
+                raise EnvError(error.message, hint=f"give the environment: --env {other}") from error
     if as_json:
         say_json({"checkpoint": path, **_description(checkpoint, result), "video": video})
     else:
@@ -104,16 +125,22 @@ def plot_runs(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Run directories. Runs of one recipe become one curve, their mean.")
     ],
-    out: Annotated[Path, typer.Option(help="The picture: .png, .svg or .pdf.")] = Path("returns.png"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The picture: .png, .svg or .pdf [default: returns.png of the run; of several, in plots/ of the first]."
+        ),
+    ] = None,
     metric: Annotated[str, typer.Option(help="A column of metrics.csv.")] = "episodic_return",
     as_json: AsJson = False,
 ) -> None:
     """Draw the returns of runs over environment steps. Runs of several seeds also get the 95 % interval of their mean."""
     with errors_as_messages():
-        from tempo_rl.plot import curves_of, draw_curves
+        from tempo_rl.plot import curves_of, draw_curves, usual_place
         from tempo_rl.reports import say_json
 
         curves = curves_of(runs, metric)
+        out = usual_place(runs, metric) if out is None else out
         draw_curves(curves, out, metric)
         if not as_json:
             echo(f"drawn in {out}")
@@ -135,7 +162,9 @@ def compare_runs(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Run directories. Runs that differ in the seed alone are one group.")
     ],
-    out: Annotated[Path, typer.Option(help="The picture: .png, .svg or .pdf.")] = Path("comparison.png"),
+    out: Annotated[
+        Path | None, typer.Option(help="The picture: .png, .svg or .pdf [default: plots/comparison.png of the first run].")
+    ] = None,
     picture: Annotated[bool, typer.Option("--picture/--no-picture", help="Draw the comparison.")] = True,
     score: Annotated[
         str,
@@ -164,13 +193,14 @@ def compare_runs(
         from tempo_rl.compare import compare, draw, parsed_range
         from tempo_rl.errors import RunError
         from tempo_rl.reports import say_json
+        from tempo_rl.rundir import RunDirectory
 
         if score not in ("evaluation", "training"):
             raise RunError(f"--score is {score!r}", hint="write --score evaluation or --score training")
         compared = compare(runs, cast("Score", score), dict(map(parsed_range, ranges or ())), resamples, seed)
         for note in compared.notes:
             echo(f"note: {note}", err=True)
-        file = draw(compared, out) if picture else None
+        file = draw(compared, out or RunDirectory(runs[0]).plot("comparison")) if picture else None
         if as_json:
             say_json({**_comparison(compared), "resamples": resamples, "picture": file})
             return
@@ -206,14 +236,14 @@ def _table(compared: Comparison) -> Iterator[str]:
     def shown(interval: tuple[float, float] | None, form: str) -> str:
         return "-" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"
 
+    from tempo_rl.reports import aligned
+
     form = ".3f" if compared.is_scaled else ",.1f"
     rows = [("group", "runs", "interquartile mean", "95 % interval")]
     rows += [
         (each.group.label, str(len(each.scores)), f"{each.mean:{form}}", shown(each.interval, form)) for each in compared.groups
     ]
-    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
-    for row in rows:
-        yield f"{row[0]:{first}}" + "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], widths, strict=True))
+    yield from aligned(rows, right=(1, 2, 3))
     if (found := compared.improvement) is not None:
         interval = "" if found.interval is None else f" (95 % interval {shown(found.interval, '.2f')})"
         yield f"a run of {found.better} is better than one of {found.other} with the probability {found.probability:.2f}{interval}"

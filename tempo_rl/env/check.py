@@ -39,7 +39,7 @@ def check_host(env: Environment, name: str) -> None:
     if np.shape(reward) not in ((), (1,)) or not np.issubdtype(np.asarray(reward).dtype, np.number):
         raise EnvError(f"{name}.step(action) gives the reward {_shown(reward)}", hint="a reward is one number: float(reward)")
     for what, value in (("terminated", terminated), ("truncated", truncated)):
-        if not isinstance(value, (bool, np.bool_)):
+        if np.shape(value) not in ((), (1,)) or np.asarray(value).dtype != np.bool_:
             raise EnvError(f"{name}.step(action) gives {_shown(value)} for {what}", hint=f"write bool({what})")
 
 

@@ -49,6 +49,7 @@ AnyObject: TypeAlias = "Environment | VectorEnv | JaxEnvironment"
 AnyEnvironment: TypeAlias = "str | AnyObject | Callable[..., AnyObject]"
 """An id of Gymnasium's, an environment, a function (or class) that makes one, or an environment in JAX. `env.kwargs` are its arguments."""
 
+UNSET = object()
 Kind: TypeAlias = Literal["host", "vector", "jax"]
 FUNCTIONS = ("initial", "transition", "observation", "reward", "terminal")  # of an environment in JAX
 EXPECTED = (
@@ -70,6 +71,9 @@ class Source:
     kind: Kind = "host"
     max_episode_steps: int | None = None  # of an environment in JAX; None: its attribute says so
     num_envs: int | None = None
+    arguments: Mapping[str, Any] | None = (
+        None  # with which Gymnasium makes the same environment by the id `name`; `make` has them already
+    )
 
     @property
     def is_functional(self) -> bool:
@@ -123,11 +127,14 @@ def source_of(env: AnyEnvironment, keywords: Mapping[str, Any] | None = None) ->
                 f"{name} is made already, so that it takes no arguments {dict(keywords)}",
                 hint="give its class, or a function that makes one",
             )
+        if isinstance(env, gymnasium.vector.VectorEnv) and (alone := _alone(env)) is not None:
+            return Source(name, alone, num_envs=int(env.num_envs))
         make = _copies_of(env)
         if isinstance(env, gymnasium.vector.VectorEnv):
             return Source(name, make, "vector", num_envs=int(env.num_envs))
         _check(cast("Environment", make()), name)
-        return Source(name, make)
+        name, arguments = _registered(env, name)
+        return Source(name, lambda **_: make(), arguments=arguments)
     if not isinstance(env, type) and _is_in_jax(env):
         return Source(type(env).__name__, lambda: env, "jax")
     if not callable(env):
@@ -152,8 +159,10 @@ def _of_call(function: Callable[..., object], name: str, keywords: Mapping[str, 
     with explained(name, ours):
         example = within(TIMEOUT, f"{name}()", lambda: function(**amount, **ours))
     if isinstance(example, gymnasium.vector.VectorEnv):
-        number = None if amount else int(example.num_envs)
+        number, alone = None if amount else int(example.num_envs), _alone(example)
         close_quietly(example, f"the environment {name}")
+        if alone is not None:
+            return Source(_name(example), alone, num_envs=number)
         return Source(_name(example), function, "vector", num_envs=number)
     if isinstance(example, gymnasium.Env):
         name = _name(example)
@@ -211,6 +220,47 @@ def same_step(make: Callable[..., object], keywords: Mapping[str, Any]) -> dict[
     if "autoreset_mode" in keywords or not takes(make, "autoreset_mode", by_name=True):
         return {}
     return {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+
+def _registered(env: Environment, name: str) -> tuple[str, dict[str, Any] | None]:
+    """The id of an object and the arguments with which Gymnasium makes the same one; or, for one in more wrappers, a name that is no id."""
+    import gymnasium
+
+    spec = env.spec
+    known = None if spec is None else gymnasium.registry.get(spec.id)
+    if spec is None or known is None:
+        return name, None
+    own = {key: value for key, value in spec.kwargs.items() if value is not None and known.kwargs.get(key, UNSET) != value}
+    if spec.max_episode_steps != known.max_episode_steps and spec.max_episode_steps is not None:
+        own["max_episode_steps"] = spec.max_episode_steps
+    is_plain = all(isinstance(value, (bool, int, float, str, list)) for value in own.values())
+    if spec.additional_wrappers or not is_plain:
+        return f"{type(env).__name__}({name})", None
+    return name, own or None
+
+
+def _alone(env: VectorEnv) -> Callable[..., object] | None:
+    """What makes single environments in place of Gymnasium's vector environment of an id, if that restarts episodes in the next step.
+
+    `gymnasium.make_vec` gives such ones, and learns nothing of another mode. None for other modes, and for an object that was changed: copies
+    of it would not be what it is.
+    """
+    import gymnasium
+    from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+    spec = env.spec
+    mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    if spec is None or spec.entry_point is None or env.unwrapped is not env or isinstance(env, (SyncVectorEnv, AsyncVectorEnv)):
+        return None
+    if mode != AutoresetMode.NEXT_STEP or spec.kwargs.get("vectorization_mode") != "vector_entry_point":
+        return None
+    fresh = gymnasium.make_vec(spec)
+    close_quietly(fresh, f"the environment {spec.id}")
+    now, first = ({k: v for k, v in vars(each).items() if isinstance(v, (bool, int, float, str))} for each in (env, fresh))
+    if now != first:
+        return None
+    arguments = {key: value for key, value in spec.kwargs.items() if key not in ("num_envs", "vectorization_mode")}
+    return partial(gymnasium.make, spec.id, **arguments)
 
 
 def _is_environment(env: object) -> bool:

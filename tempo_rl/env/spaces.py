@@ -23,6 +23,7 @@ KEPT = ("bool", "int8", "uint8", "int32", "uint32", "float16", "float32")  # dty
 
 
 Ends: TypeAlias = "np.float32 | np.ndarray"  # of the range of bytes: one number, or one for each
+RARE = 0.05  # a probability
 EXACT = 2**24  # float32 holds the whole numbers below it
 
 
@@ -191,6 +192,19 @@ def _bounded(actions: Actions, env_id: str, key: str) -> Continuous:
     if not np.isfinite([*actions.low, *actions.high]).all():
         raise EnvError(f"{key} needs finite bounds, but actions of {env_id} lie between {actions.low} and {actions.high}")
     return actions
+
+
+def out_of_reach(actions: Actions) -> tuple[float, float] | None:
+    """The bounds of the first number that a new policy's actions, normal around 0 with the deviation 1, hardly ever lie between.
+
+    Most of its actions are clipped then, so that all of them do the same. None if there is no such number, or nothing is clipped.
+    """
+    if not isinstance(actions, Continuous) or actions.is_squashed or actions.is_scaled:
+        return None
+    for low, high in zip(actions.low, actions.high, strict=True):
+        if 0.5 * (math.erf(high / math.sqrt(2.0)) - math.erf(low / math.sqrt(2.0))) < RARE:
+            return low, high
+    return None
 
 
 def observations_of(space: gymnasium.Space[Any], env_id: str) -> Observations:

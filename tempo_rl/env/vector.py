@@ -72,7 +72,8 @@ class HostVectorEnvironment:
         if mode == AutoresetMode.NEXT_STEP and not isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv)):
             raise EnvError(
                 f"{self.name} restarts episodes in the next step (AutoresetMode.NEXT_STEP), which loses transitions",
-                hint="make it with autoreset_mode=AutoresetMode.SAME_STEP. Or let Tempo make it: env.vectorization=sync",
+                hint="make it with autoreset_mode=AutoresetMode.SAME_STEP. Or let Tempo make the environments: env.vectorization=sync, "
+                "or in Python a class or function that makes one environment",
             )
         self._same_step = mode == AutoresetMode.SAME_STEP
         self._remembering = remembering
@@ -97,7 +98,8 @@ class HostVectorEnvironment:
 
     def step(self, action: np.ndarray) -> Transition[np.ndarray]:
         """Step all environments. `action` is (B,) ints or (B, *shape) floats."""
-        observation, reward, terminated, truncated, info = self._stepped(self._outward(np.asarray(action)))
+        observation, *numbers, info = self._stepped(self._outward(np.asarray(action)))
+        reward, terminated, truncated = (self._one_each(each, name) for each, name in zip(numbers, PARTS, strict=True))
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
         done = terminated | truncated
         self._returns += reward
@@ -226,6 +228,16 @@ class HostVectorEnvironment:
             env._state = AsyncState.DEFAULT  # or else closing it waits for the answer, and leaves the other processes behind
             raise EnvError(f"a process of {self.name} has ended: it was killed, or ran out of memory") from error
 
+    def _one_each(self, values: Any, name: str) -> np.ndarray:
+        """A number for each environment (B,), also from an array (B, 1)."""
+        array = np.asarray(values)
+        if array.shape not in ((self.num_envs,), (self.num_envs, 1)):
+            raise EnvError(
+                f"{self.name}.step() gives an array {array.shape} for {name}",
+                hint=f"give one for each environment: ({self.num_envs},)",
+            )
+        return array.reshape(self.num_envs)
+
     def _observation(self, observation: Any) -> np.ndarray:
         inward = np.array(self.observations.inward(observation, (self.num_envs,)))  # a copy: environments reuse their buffers
         if (what := self.observations.wrong_choice(inward)) is not None:
@@ -245,6 +257,7 @@ def _row(observation: Any, index: int) -> Any:
     return tuple(_row(part, index) for part in observation) if isinstance(observation, tuple) else observation[index]
 
 
+PARTS = ("the reward", "terminated", "truncated")
 AT_FAULT = "the environment is at fault, not the agent: check its step()"
 
 

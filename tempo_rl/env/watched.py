@@ -45,7 +45,7 @@ class Watched(Wrapper):
         for what, value in (("terminated", terminated), ("truncated", truncated)):
             if not _is_one(value, "b"):
                 raise self._wrong("step", f"{_shown(value)} for {what}", f"write bool({what})")
-        return observation, reward, terminated, truncated, info
+        return observation, _item(reward), _item(terminated), _item(truncated), info
 
     def _called(self, function: str, call: Callable[[], Any]) -> Any:
         try:
@@ -99,6 +99,11 @@ def _is_one(value: object, kinds: str) -> bool:
     except ValueError:
         return False
     return array.dtype.kind in kinds and array.size == 1
+
+
+def _item(value: Any) -> Any:
+    """A number or truth value itself, also of an array of shape (1,)."""
+    return value if np.ndim(value) == 0 else np.asarray(value).item()
 
 
 def _shown(value: object) -> str:

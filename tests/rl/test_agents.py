@@ -175,10 +175,12 @@ def actor_critic_losses(recipe: ActorCriticRecipe, w0: Arrays, d: Arrays) -> Cal
 
 
 def reinforce_losses(recipe: ReinforceRecipe, w0: Arrays, d: Arrays) -> Callable[[Arrays], Any]:
-    returns, later = np.zeros_like(d["reward"]), np.zeros_like(d["reward"][0])
+    returns = np.zeros_like(d["reward"])
+    following = np.asarray(value(w0, d["final_observation"])) if recipe.baseline else returns
+    later = following[-1]
     for t in reversed(range(len(returns))):
-        going = 1.0 - (d["terminated"][t] | d["truncated"][t])
-        later = returns[t] = d["reward"][t] + recipe.gamma * going * later
+        later = np.where(d["truncated"][t], following[t], later)
+        later = returns[t] = d["reward"][t] + recipe.gamma * (1.0 - d["terminated"][t]) * later
     weight = returns - np.asarray(value(w0, d["obs"])) if recipe.baseline else returns
     weight = (weight - weight.mean()) / (weight.std() + 1e-8)
 
@@ -604,19 +606,16 @@ def test_actor_critic_learns_from_n_steps_and_from_lambda_returns(keys: dict[str
 
 @pytest.mark.usefixtures("plain_jax", "each_row_once")
 def test_q_learning_from_n_steps() -> None:
-    """The loss over all rows of two iterations: returns of up to three steps, which end with episodes and iterations."""
+    """The loss over all rows of two iterations: returns of up to three steps, which end with episodes and with the newest step."""
     keys = {"algorithm": "dqn", "total_timesteps": 28, "buffer_size": 28, "batch_size": ROWS, "gradient_steps": 1, "n_step": 3}
     keys |= {"learning_starts": 28, "activation": "tanh", "huber_delta": 1000.0, "double_q": False}
     recipe = make_recipe({k: v for k, v in SMALL.items() if k != "ent_coef"} | keys)
     recorder, w = train(recipe)
-    aims, chosen = [], []
-    for iteration in range(2):
-        d = recorder.rollout(recipe, iteration)
-        best = np.asarray(network(w, "policy", d["final_observation"])).max(-1)
-        aims.append(n_step_in_numpy(d, best, 3, recipe.gamma)[0])
-        values = np.asarray(network(w, "policy", d["obs"]))
-        chosen.append(np.take_along_axis(values, d["action"][..., None], -1)[..., 0])
-    error = np.array(chosen) - np.array(aims)
+    parts = [recorder.rollout(recipe, iteration) for iteration in range(2)]
+    d = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    best = np.asarray(network(w, "policy", d["final_observation"])).max(-1)
+    values = np.asarray(network(w, "policy", d["obs"]))
+    error = np.take_along_axis(values, d["action"][..., None], -1)[..., 0] - n_step_in_numpy(d, best, 3, recipe.gamma)[0]
     np.testing.assert_allclose(recorder.rows[1]["loss"], 0.5 * (error**2).mean(), rtol=1e-4)
 
 

@@ -96,7 +96,7 @@ def _check_form(old: Scheduled, new: Scheduled, counter: Symbol, steps: Iterable
         if loops and loops[0].counter == counter:
             domain = new.graph[execute.node].domain.steps
             for step, point in zip(domain, execute.point, strict=True):
-                if step in steps and not (point - counter.expr).is_constant:
+                if step in steps and not (point.is_constant or (point - counter.expr).is_constant):
                     raise StateError(
                         f"the loop over {step} does not go from its first point to its last", hint="give the same bounds"
                     )
