@@ -74,7 +74,9 @@ def as_written(model: PieceModel, renamed: Mapping[int, str], is_legacy: bool) -
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     kept = {piece.text for number, piece in enumerate(model.pieces) if number not in renamed}
-    names = [piece.text if renamed.get(k, piece.text) in kept else renamed.get(k, piece.text) for k, piece in enumerate(model.pieces)]
+    names = [
+        piece.text if renamed.get(k, piece.text) in kept else renamed.get(k, piece.text) for k, piece in enumerate(model.pieces)
+    ]
     users = [names[k] for k, piece in enumerate(model.pieces) if piece.kind == USER]
     if model.is_byte_pairs:
         normal = {names[k]: (-piece.score, k) for k, piece in enumerate(model.pieces) if piece.kind == NORMAL}
@@ -109,9 +111,7 @@ def as_written(model: PieceModel, renamed: Mapping[int, str], is_legacy: bool) -
     return fast
 
 
-def byte_pairs(
-    vocabulary: Mapping[str, int], pieces: Iterable[str], rank: Callable[[str], tuple[float, ...]]
-) -> dict[str, Any]:
+def byte_pairs(vocabulary: Mapping[str, int], pieces: Iterable[str], rank: Callable[[str], tuple[float, ...]]) -> dict[str, Any]:
     """The arguments of a byte-pair model: two neighbours are joined to a piece, the one of the lowest rank first."""
     known = set(pieces)
     merges: list[tuple[tuple[float, ...], int, tuple[str, str]]] = []

@@ -62,7 +62,9 @@ def add_ends(fast: Any, settings: JsonObject, names: Sequence[str]) -> None:
     from tokenizers import processors
 
     asked = [name for name in names if settings.get(f"add_{name}_token") is True]
-    tokens = {name: text for name in asked if (text := _text(settings.get(f"{name}_token"))) and fast.token_to_id(text) is not None}
+    tokens = {
+        name: text for name in asked if (text := _text(settings.get(f"{name}_token"))) and fast.token_to_id(text) is not None
+    }
     if tokens:
         ends = [*([tokens["eos"]] if "eos" in tokens else []), *fast.encode("").tokens]
         parts = [*([tokens["bos"]] if "bos" in tokens else []), "$A", *ends]
@@ -96,7 +98,9 @@ def _of_file(path: Path) -> Any:
         raise TokenizerError(f"{path} cannot be read: {str(error)[:300]}") from None
 
 
-def _of_pieces(path: Path, kind: str | None, settings: JsonObject, added: Mapping[int, Any]) -> tuple[Any, Mapping[str, str], bool]:
+def _of_pieces(
+    path: Path, kind: str | None, settings: JsonObject, added: Mapping[int, Any]
+) -> tuple[Any, Mapping[str, str], bool]:
     """The tokenizer of a tokenizer.model, the names of its special tokens, and whether its texts begin with a space."""
     from tokenizers import AddedToken, Tokenizer, models
 
