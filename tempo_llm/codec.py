@@ -24,14 +24,15 @@ class Codec:
         added = fast.get_added_tokens_decoder().values()
         self.special = sorted({token.content for token in added if token.special and token.content}, key=len, reverse=True)
         decoder = fast.decoder
+        self._spelled = re.compile("|".join(f"{re.escape(each)}(?!{MARK})" for each in self.special) or "(?!)")
         self.spelling = Spelling(fast.id_to_token, " ".join if decoder is None else decoder.decode, frozenset(self.special))
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         """The ids of a text. A special token that has a MARK in it is text as any other."""
         fast = self._fast
         if MARK in text:
-            fast, aliases, spelled = self._renamed
-            text = spelled.sub(lambda found: aliases[found[0]], text).replace(MARK, "")
+            fast, aliases = self._renamed
+            text = self._spelled.sub(lambda found: aliases[found[0]], text).replace(MARK, "")
         return list(fast.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def guarded(self, text: str) -> str:
@@ -41,8 +42,9 @@ class Codec:
             text = text.replace(token, f"{token[:1]}{MARK}{token[1:]}")
         return text
 
-    def token_id(self, token: str) -> int | None:
-        return self._fast.token_to_id(token)
+    def shown(self, text: str) -> str:
+        """A text without its special tokens and MARKs."""
+        return self._spelled.sub("", text).replace(MARK, "")
 
     def name(self, token: int) -> str:
         return self._fast.id_to_token(token) or ""
@@ -52,8 +54,8 @@ class Codec:
         return str(self._fast.to_str())
 
     @functools.cached_property
-    def _renamed(self) -> tuple[Any, dict[str, str], re.Pattern[str]]:
-        """The same tokenizer with other names for its special tokens; these names; and a pattern that finds the old ones.
+    def _renamed(self) -> tuple[Any, dict[str, str]]:
+        """The same tokenizer with other names for its special tokens, and these names.
 
         To it a text that spells a special token is a text as any other, encoded as one piece with what stands around it.
         """
@@ -84,4 +86,4 @@ class Codec:
                 f"a text that spells a special token cannot be encoded with this tokenizer: {str(error)[:300]}",
                 hint="leave the special token out, or read it as one: --special-tokens",
             ) from None
-        return fast, aliases, re.compile("|".join(map(re.escape, self.special)))
+        return fast, aliases

@@ -103,8 +103,9 @@ class Tokenizer:
         )
 
     def encode_behind(self, text: str) -> list[int]:
-        """The ids of a text that stands behind another one: without a begin token. Special tokens that it spells out are encoded as text."""
-        return self._encoded(self._guarded(text), False)
+        """The ids of a text that stands behind another one: without a begin token, or a space of its own. Special tokens that it spells out
+        are encoded as text."""
+        return self._behind(self._guarded(text))
 
     def encode_all(self, prompts: Sequence[str], *, raw: bool, system_prompt: str | None, special: bool) -> list[list[int]]:
         """`encode` of each prompt. The chat template runs once for all of them."""
@@ -124,9 +125,20 @@ class Tokenizer:
         """The text of tokens as they come, behind the tokens `before`: both together are what `decode` gives for all of them."""
         return TextDecoder(self._codec.spelling, before)
 
-    def encode_rendered(self, text: str) -> list[int]:
-        """The ids of a part of what `render` gives."""
-        return self._encoded(text, False)
+    def encode_rendered(self, text: str, is_first: bool = True) -> list[int]:
+        """The ids of a part of what `render` gives: of its beginning, or of a part that is not the first one."""
+        return self._encoded(text, False) if is_first else self._behind(text)
+
+    def _behind(self, text: str) -> list[int]:
+        """The ids of a text behind another one. Where a vocabulary puts a space before each text, those that it has behind some other text."""
+        ids, expected = self._encoded(text, False), self._codec.shown(text)
+        for other in ("", "\n", "a", ".", "0"):
+            before = self._encoded(other, False)
+            whole = self._encoded(other + text, False) if other else ids
+            behind = whole[len(before) :]
+            if whole[: len(before)] == before and b"".join(map(self.token_bytes, behind)) == expected.encode():
+                return behind
+        return ids
 
     def _guarded(self, text: str) -> str:
         return self._codec.guarded(text)
@@ -137,7 +149,7 @@ class Tokenizer:
         except (UnicodeError, ValueError, TypeError) as error:
             raise TokenizerError(f"the prompt cannot be encoded: {error}", hint="prompts are UTF-8 text") from None
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`, without special tokens."""
-        decoder = self.decoder()
+    def decode(self, ids: Sequence[int], before: Sequence[int] = ()) -> str:
+        """The text of `ids`, without special tokens, behind the tokens `before`."""
+        decoder = self.decoder(before)
         return "".join(map(decoder.write, ids)) + decoder.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -108,6 +109,18 @@ def test_the_space_behind_a_prompt_stays(tokenizers: dict[str, Tokenizer]) -> No
         assert writer.write([FOX, THE], True) == " fox the" and tokenizer.decode([*prompt, FOX, THE]) == "go fox the"
         writer = Writer(tokenizer, (), [1])
         assert writer.write([GO, FOX], True) == "go fox" == tokenizer.decode([1, GO, FOX])
+
+
+def test_each_form_encodes_a_text_behind_another_without_a_space_of_its_own(tmp_path: Path) -> None:
+    for number, form in enumerate(FORMS):
+        tokenizer = Tokenizer.from_directory(write_form(tmp_path / str(number), form))
+        before = tokenizer.encode("go", raw=True)
+        for text in ("fox", " fox", "ing\n", "</s>", "<s> the", "日", " "):
+            ids = tokenizer.encode_behind(text)
+            assert {1, 2}.isdisjoint(ids), (form, text)
+            if form != "unigram" or "fox" in text:  # its spaces at the ends are dropped
+                assert tokenizer.decode(ids, before) == text, (form, text)
+        assert tokenizer.decode(tokenizer.encode_rendered("fox</s>", is_first=False), before) == "fox"
 
 
 # -- the server -----------------------------------------------------------------------------------------------------------
