@@ -93,7 +93,7 @@ def as_written(model: PieceModel, renamed: Mapping[int, str], is_legacy: bool) -
     else:
         scores = [(name, piece.score) for name, piece in zip(names, model.pieces, strict=True)]
         fast = Tokenizer(models.Unigram(scores, unk_id=model.unknown_id, byte_fallback=model.has_bytes))
-    changes = [normalizers.Precompiled(model.characters)] if model.characters else []
+    changes: list[Any] = [normalizers.Precompiled(model.characters)] if model.characters else []
     if model.drops_spaces:
         changes += [normalizers.Replace(Regex(r"\A +| +\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
     if model.marks_spaces:

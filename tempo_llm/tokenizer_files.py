@@ -37,7 +37,7 @@ def read_codec(root: Path) -> tuple[Codec, JsonObject]:
         raise TokenizerError("reading a tokenizer needs the package tokenizers", hint="pip install 'tempo-dl[llm]'") from None
     settings = read_object(root / "tokenizer_config.json")
     kind = _class_of(root, settings)
-    older: JsonObject = {} if "added_tokens_decoder" in settings else read_object(root / "special_tokens_map.json")
+    older: dict[str, Any] = {} if "added_tokens_decoder" in settings else read_object(root / "special_tokens_map.json")
     further = older.pop("additional_special_tokens", None)
     settings = {**settings, **older}
     added = _added_tokens(root, settings)
@@ -152,7 +152,7 @@ def _added_tokens(root: Path, settings: JsonObject) -> dict[int, Any]:
 
     flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
     try:
-        said = settings.get("added_tokens_decoder")
+        said: Any = settings.get("added_tokens_decoder")
         if said is not None:
             given = {int(number): token for number, token in said.items()}
             tokens = {
@@ -205,7 +205,8 @@ def _text(token: Any) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def read_object(path: Path) -> JsonObject:
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a file of JSON; an empty one if there is no file. Raises TokenizerError."""
     if not path.exists():
         return {}
     try:
