@@ -84,7 +84,7 @@ class Conversation:
         count = min(max_new_tokens, self._most - len(tokens))
         request = Request([tokens], count, self._sampling, self._seed, self._ends, self._most)
         decoding = self._generator.start(request, self._prefixes)
-        writer = Writer(self._tokenizer, ())
+        writer = Writer(self._tokenizer, (), tokens)
         try:
             for each in decoding.pieces():
                 new = each.token_ids[:-1] if each.finish_reason == "stop" else each.token_ids

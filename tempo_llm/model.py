@@ -271,7 +271,7 @@ class Stream(Iterator[Piece]):
         """`stops` are the stop strings of each prompt."""
         self._decoding, self._has_stops = decoding, any(stops)
         rows = decoding.rows.request.rows
-        self._writers = {place: Writer(tokenizer, stops[place[0]]) for place in rows}
+        self._writers = {place: Writer(tokenizer, stops[place[0]], decoding.rows.request.prompts[place[0]]) for place in rows}
         self._row = {place: number for number, place in enumerate(rows)}
         self._pieces = decoding.pieces(chunk)
         self._lock = threading.Lock()

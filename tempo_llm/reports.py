@@ -26,7 +26,7 @@ def with_texts(model: Model, result: Generation, stops: Sequence[str]) -> Genera
 
     completions = []
     for each in result.completions:
-        writer = Writer(model.tokenizer, stops)
+        writer = Writer(model.tokenizer, stops, each.prompt_ids)
         writer.write(each.token_ids, True)
         if writer.is_stopped:
             logprobs = None if each.logprobs is None else each.logprobs[: writer.length]

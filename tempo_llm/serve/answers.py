@@ -11,24 +11,58 @@ from typing import Any
 from tempo_llm.requests import TokenLogprobs
 from tempo_llm.serve.asked import Asked
 from tempo_llm.serve.jobs import Update
+from tempo_llm.spelling import TextDecoder
 from tempo_llm.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """A token with its logarithms of probability, and the bytes that it adds to the text, or, in `top`, would add."""
+
+    token: int
+    logprob: float
+    data: bytes
+    top: tuple[tuple[int, float, bytes], ...]
+    start: int  # the characters of the text before it
 
 
 @dataclass
 class Choice:
-    """One continuation so far."""
+    """One continuation so far. `decoder` spells the tokens whose log probabilities are shown; those of `hidden` are not."""
 
+    decoder: TextDecoder | None = None
+    hidden: frozenset[int] = frozenset()
     token_ids: list[int] = field(default_factory=list)
     text: str = ""
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish_reason: str | None = None
     shown: int = 0  # characters that a stream has sent
+    _spelled: list[Spelled] = field(default_factory=list)
+    _told: int = 0  # those of them that are told
+    _length: int = 0  # of the text, with what a stop string leaves out
 
     def take(self, update: Update) -> None:
         self.token_ids += update.token_ids
         self.text += update.text
-        self.logprobs += update.logprobs
         self.finish_reason = update.finish_reason
+        for token, each in zip(update.token_ids, update.logprobs, strict=False):
+            self._spell(token, each)
+        if self.decoder is not None and update.finish_reason is not None:
+            self._length += len(self.decoder.finish())
+
+    def _spell(self, token: int, logprobs: TokenLogprobs) -> None:
+        spell = (lambda other: b"") if self.decoder is None else self.decoder.spell
+        if token not in self.hidden or spell(token):
+            top = tuple((other, value, spell(other)) for other, value in logprobs.top)
+            self._spelled.append(Spelled(token, logprobs.logprob, spell(token), top, self._length))
+        if self.decoder is not None:
+            self._length += len(self.decoder.write(token))
+
+    def tell(self) -> list[Spelled]:
+        """The tokens whose text is certain now, each once. Those behind a text that a stop string ends are not told."""
+        is_whole = self.decoder is None or (self.finish_reason is not None and self._length <= len(self.text))
+        new = [each for each in self._spelled[self._told :] if is_whole or each.start < len(self.text)]
+        self._told += len(new)
+        return new
 
 
 class Answer:
@@ -38,9 +72,13 @@ class Answer:
 
     def __init__(self, asked: Asked, model: str, tokenizer: Tokenizer | None):
         self.asked, self.model, self._tokenizer = asked, model, tokenizer
-        self.choices = [Choice() for _ in range(len(asked.prompts) * asked.samples)]
+        self.choices = [self._begun(prompt) for prompt in asked.prompts for _ in range(asked.samples)]
         self.id, self.created = f"{self.kind}-{secrets.token_hex(12)}", int(time.time())
         self.cached_tokens = 0
+
+    def _begun(self, prompt: Sequence[int]) -> Choice:
+        is_spelled = self._tokenizer is not None and self.asked.logprobs is not None
+        return Choice(self._tokenizer.decoder(prompt) if is_spelled and self._tokenizer else None, self.asked.stop_ids)
 
     def take(self, number: int, update: Update) -> None:
         self.choices[number].take(update)
@@ -84,26 +122,40 @@ class Answer:
 
     def _choice(self, number: int, choice: Choice) -> dict[str, object]:
         ids = {"token_ids": choice.token_ids} if self.asked.shows_ids else {}
-        logprobs = self._logprobs(choice.token_ids, choice.logprobs, 0)
+        logprobs = self._logprobs(choice)
         return {"index": number, "text": choice.text, "logprobs": logprobs, "finish_reason": choice.finish_reason, **ids}
 
     def _part(self, number: int, text: str, update: Update) -> dict[str, object]:
-        before = len(self.choices[number].text) - len(update.text)
         ids = {"token_ids": list(update.token_ids)} if self.asked.shows_ids else {}
-        return {"index": number, "text": text, "logprobs": self._logprobs(update.token_ids, update.logprobs, before), **ids}
+        return {"index": number, "text": text, "logprobs": self._logprobs(self.choices[number]), **ids}
 
-    def _logprobs(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs], start: int) -> dict[str, object] | None:
+    def _logprobs(self, choice: Choice) -> dict[str, object] | None:
         if self.asked.logprobs is None:
             return None
-        shown = [(token, each) for token, each in zip(ids, logprobs, strict=True) if token not in self.asked.stop_ids]
-        texts = [self._text(token) for token, _ in shown]
-        tops = [{self._text(token): value for token, value in each.top[: self.asked.logprobs]} for _, each in shown]
-        offsets = [start + sum(map(len, texts[:k])) for k in range(len(texts))]
-        values = [each.logprob for _, each in shown]
-        return {"tokens": texts, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}
+        spelled = choice.tell()
+        return {
+            "tokens": [self._text(each.token, each.data, "bytes:") for each in spelled],
+            "token_logprobs": [each.logprob for each in spelled],
+            "top_logprobs": [self._by_text(each.top[: self.asked.logprobs]) for each in spelled],
+            "text_offset": [each.start for each in spelled],
+        }
 
-    def _text(self, token: int) -> str:
-        return f"token_id:{token}" if self._tokenizer is None else self._tokenizer.token_text(token)
+    def _by_text(self, top: Sequence[tuple[int, float, bytes]]) -> dict[str, float]:
+        """Log probabilities by the texts of tokens. Of two tokens with one text, the less likely one has its number for a name."""
+        found: dict[str, float] = {}
+        for token, value, data in top:
+            text = self._text(token, data, "bytes:")
+            found[f"token_id:{token}" if text in found else text] = value
+        return found
+
+    def _text(self, token: int, data: bytes, mark: str) -> str:
+        """The text of a token; its bytes behind a mark, as OpenAI writes them, if they are a part of a character; the name of a special token."""
+        if self._tokenizer is None:
+            return f"token_id:{token}"
+        try:
+            return data.decode() or self._tokenizer.token_text(token)
+        except UnicodeDecodeError:
+            return mark + "".join(f"\\x{byte:02x}" for byte in data)
 
 
 class ChatAnswer(Answer):
@@ -117,7 +169,6 @@ class ChatAnswer(Answer):
 
     def chunks(self, number: int, update: Update) -> Iterator[dict[str, object]]:
         choice, reason = self.choices[number], update.finish_reason
-        logprobs = self._logprobs(update.token_ids, update.logprobs, 0)
         delta: dict[str, object] = {"content": choice.text[choice.shown :]}
         if self.asked.tools is not None and self.asked.tools.may_be_call(choice.text):
             if reason is None:
@@ -127,7 +178,7 @@ class ChatAnswer(Answer):
                 delta = {"tool_calls": [{"index": k, **call} for k, call in enumerate(calls)]}
                 reason = "tool_calls" if reason == "stop" else reason
         choice.shown = len(choice.text)
-        yield self._delta(number, delta, logprobs, reason)
+        yield self._delta(number, delta, self._logprobs(choice), reason)
 
     def _delta(self, number: int, delta: dict[str, object], logprobs: Any, reason: str | None) -> dict[str, object]:
         choice = {"index": number, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
@@ -141,24 +192,21 @@ class ChatAnswer(Answer):
             message |= {"content": None, "tool_calls": calls}
             reason = "tool_calls" if reason == "stop" else reason
         ids = {"token_ids": choice.token_ids} if self.asked.shows_ids else {}
-        logprobs = self._logprobs(choice.token_ids, choice.logprobs, 0)
-        return {"index": number, "message": message, "logprobs": logprobs, "finish_reason": reason, **ids}
+        return {"index": number, "message": message, "logprobs": self._logprobs(choice), "finish_reason": reason, **ids}
 
-    def _logprobs(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs], start: int) -> dict[str, object] | None:
+    def _logprobs(self, choice: Choice) -> dict[str, object] | None:
         if self.asked.logprobs is None:
             return None
-        shown = [(token, each) for token, each in zip(ids, logprobs, strict=True) if token not in self.asked.stop_ids]
         return {
             "content": [
                 {
-                    **self._token(token, each.logprob),
-                    "top_logprobs": [self._token(other, value) for other, value in each.top[: self.asked.logprobs]],
+                    **self._token(each.token, each.logprob, each.data),
+                    "top_logprobs": [self._token(*other) for other in each.top[: self.asked.logprobs]],
                 }
-                for token, each in shown
+                for each in choice.tell()
             ],
             "refusal": None,
         }
 
-    def _token(self, token: int, logprob: float) -> dict[str, object]:
-        text = self._text(token)
-        return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+    def _token(self, token: int, logprob: float, data: bytes) -> dict[str, object]:
+        return {"token": self._text(token, data, ""), "logprob": logprob, "bytes": list(data)}

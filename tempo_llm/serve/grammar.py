@@ -65,7 +65,7 @@ class Grammars:
             if self._text is None or not self._ends:
                 raise Problem(
                     400,
-                    "this model cannot follow a grammar: that needs a tokenizer.json and an end token",
+                    "this model cannot follow a grammar: that needs a tokenizer and an end token",
                     "response_format",
                     "unsupported",
                 )

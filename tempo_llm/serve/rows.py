@@ -36,7 +36,7 @@ class Row:
         self.number, self.job, self.filled = number, job, 0
         assert job.choice is not None
         self.choice = job.choice
-        self.writer = Writer(tokenizer, job.stops)
+        self.writer = Writer(tokenizer, job.stops, job.prompt)
         self.blocks: list[dict[str, np.ndarray]] = []  # what was computed of whole blocks of the prompt, to be shared
         self.token, self.count = int(job.prompt[-1]), 0
 

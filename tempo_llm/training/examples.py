@@ -206,8 +206,8 @@ def _answers(line: Line, turns: Sequence[tuple[str, str]], tokenizer: Tokenizer)
             examples.append(Example([], []))
             written = ""
         answer = after[len(before) :].rstrip()
-        examples[-1].add(tokenizer.encode_rendered(before[len(written) :]), False)
-        examples[-1].add(tokenizer.encode_rendered(answer), True)
+        examples[-1].add(tokenizer.encode_rendered(before[len(written) :], is_first=not written), False)
+        examples[-1].add(tokenizer.encode_rendered(answer, is_first=False), True)
         written = before + answer
     return examples
 

@@ -278,6 +278,7 @@ def test_sentencepiece_vocabularies(tmp_path: Path) -> None:
         token_scores=[pieces.get_score(k) for k in numbers],
         token_types=kinds,
     )
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"add_bos_token": True}))
     ours, own = tempo_llm.Tokenizer.if_there(tmp_path / "model.gguf"), tempo_llm.Tokenizer.from_directory(tmp_path)
     assert ours is not None
     for text in TEXTS:

@@ -52,7 +52,12 @@ class Judge:
     def judge(self, rows: IntArray, tokens: IntArray) -> tuple[FloatArray]:
         """Rewards float32 [prompts, texts] of tokens int32 [prompts, texts, length], behind the prompts of these numbers. Raises RunError."""
         count = tokens.shape[1]
-        texts = [self.tokenizer.decode(text[text != NOTHING].tolist()) for group in tokens for text in group]
+        befores = [self.prompts.tokens[row, : self.prompts.start[row]].tolist() for row in rows]
+        texts = [
+            self.tokenizer.decode(text[text != NOTHING].tolist(), before)
+            for before, group in zip(befores, tokens, strict=True)
+            for text in group
+        ]
         prompts = [self.prompts.asked[row] for row in rows for _ in range(count)]
         arguments: list[list[Any]] = [prompts, texts]
         if self.takes_references:
