@@ -159,7 +159,7 @@ def test_a_window_is_kept_as_a_window(write_model: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "windows"),
     [
-        ("qwen3", {"use_sliding_window": False}, ()),
+        ("qwen3", {"use_sliding_window": False, "layer_types": None}, ()),
         ("qwen3", {"max_window_layers": 1, "layer_types": None}, (None, 4)),
         ("gemma2", {"num_hidden_layers": 3}, (4, None, 4)),
         ("gemma3_text", {}, (4, 4, 4, 4, 4, None, 4)),
