@@ -62,6 +62,13 @@ class LlamaConfig:
         return ropes[-1] if ropes else Rope(self.head_dim)
 
     @property
+    def short_context(self) -> int | None:
+        """With LongRoPE, longer texts than this have other frequencies. None if frequencies don't depend on the length of a text."""
+        return next(
+            (layer.rope.long.original for layer in self.layers if layer.rope is not None and layer.rope.long is not None), None
+        )
+
+    @property
     def rope_theta(self) -> float:
         return self.rope.theta
 

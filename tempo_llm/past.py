@@ -7,8 +7,16 @@ from typing import Protocol
 
 import numpy as np
 
+from tempo_llm.config import LlamaConfig
 from tempo_llm.llama import Decoder
 from tempo_llm.prefixes import Kept, Prefix
+
+
+def names(tokens: Sequence[int], config: LlamaConfig) -> list[int]:
+    """The tokens of a prompt, as prefixes are named by them. Those of a text beyond the short context of LongRoPE have numbers of their own:
+    what is computed of them differs."""
+    is_long = config.short_context is not None and len(tokens) > config.short_context
+    return [int(token) + config.vocab_size * is_long for token in tokens]
 
 
 class Arrays(Protocol):
@@ -65,4 +73,4 @@ def prefix_of(decoder: Decoder, tokens: Sequence[int], blocks: int, results: Arr
         if len(held) == 0:
             return None
         layers[name] = Kept(held, kind.reach)
-    return Prefix(tuple(int(token) for token in tokens[:count]), layers)
+    return Prefix(tuple(names(tokens, decoder.model.config)[:count]), layers)

@@ -257,10 +257,13 @@ def _sampled(scores: Tensor, settings: Mapping[str, Tensor], draw: Tensor) -> Te
     return order.index(0, drawn(kept, draw))
 
 
-def token_counts(token: Tensor, vocabulary: int, u: Expr, r: Expr, j: Expr) -> Tensor:
-    """How often each token of the vocabulary stands before the token u of a text, after the prompts r, in their samples j."""
+def token_counts(token: Tensor, vocabulary: int, u: Expr, r: Expr, j: Expr, before: Tensor | None = None) -> Tensor:
+    """How often each token of the vocabulary stands before the token u of a text, after the prompts r, in their samples j.
+
+    `before` [vocabulary] over r is how often it is in a part of the text that stands in the prompt.
+    """
     counts = tp.recurrence((vocabulary,), domain=(u, r, j), name="counts")
-    counts[u, r, j, u < 1] = tp.zeros((vocabulary,))
+    counts[u, r, j, u < 1] = tp.zeros((vocabulary,)) if before is None else before
     counts[u, r, j] = (counts + tp.one_hot(token, vocabulary))[u - 1, r, j]
     return counts
 
