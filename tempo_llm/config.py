@@ -63,10 +63,9 @@ class LlamaConfig:
 
     @property
     def short_context(self) -> int | None:
-        """With LongRoPE, longer texts than this have other frequencies. None if frequencies don't depend on the length of a text."""
-        return next(
-            (layer.rope.long.original for layer in self.layers if layer.rope is not None and layer.rope.long is not None), None
-        )
+        """With LongRoPE, longer texts than this have other frequencies. None if frequencies do not depend on the length of a text."""
+        longs = [layer.rope.long for layer in self.layers if layer.rope is not None and layer.rope.long is not None]
+        return next((long.original for long in longs if long.short != long.long), None)
 
     @property
     def rope_theta(self) -> float:

@@ -18,7 +18,7 @@ from tempo_llm.config import LlamaConfig
 from tempo_llm.decoding import Decoding, Piece, Results, Rows, joined_costs
 from tempo_llm.errors import RequestError, shown
 from tempo_llm.llama import Decoder, Weights, trace_decoder, trace_scorer
-from tempo_llm.past import arrays_of, first_arrays, names, prefix_of
+from tempo_llm.past import past_of, prefix_of
 from tempo_llm.plan import by_layers, layers_text, with_layers
 from tempo_llm.prefixes import Prefixes
 from tempo_llm.requests import Completion, Generation, Group, Request, TokenLogprobs, check_tokens
@@ -353,7 +353,7 @@ class Generator:
         bounds = {decoder.length: group.most_new}
         inputs = self._inputs(request, group, features, count, sizes)
         if decoder.past is not None and prefixes is not None:
-            past, past_blocks = _past(decoder, group, prefixes)
+            past, past_blocks = past_of(decoder, group.prompts, prefixes)
             inputs |= past
             dummy = np.zeros((1, *inputs["prompt"].shape[1:]), np.int32)
             inputs["prompt"] = np.concatenate([dummy, inputs["prompt"]])
@@ -430,19 +430,6 @@ class Generator:
         prompt = request.prompts[number]
         first = len(prompt) + written
         return uniform_draws(request.seeds[number], prompt, sample, first + count)[first:]
-
-
-def _past(decoder: Decoder, group: Group, prefixes: Prefixes) -> tuple[dict[str, np.ndarray], int]:
-    """What is known of the first blocks of a group's prompts, and of how many: one more than the blocks that need not be computed."""
-    prompts = [names(prompt, decoder.model.config) for prompt in group.prompts]
-    shortest = min(prompts, key=len)
-    columns = enumerate(zip(*prompts, strict=False))
-    shared = next((k for k, tokens in columns if len(set(tokens)) > 1), len(shortest))  # tokens of all prompts
-    kept = prefixes.find(shortest[: min(shared + 1, len(shortest))], decoder.block)
-    if kept is None:
-        return first_arrays(decoder), 1
-    prefix, count = kept
-    return arrays_of(prefix, count, decoder), count // decoder.block + 1
 
 
 def block_of(tokens: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tempo_llm.config import LlamaConfig
 from tempo_llm.llama import Decoder
-from tempo_llm.prefixes import Kept, Prefix
+from tempo_llm.prefixes import Kept, Prefix, Prefixes
 
 
 def names(tokens: Sequence[int], config: LlamaConfig) -> list[int]:
@@ -46,6 +46,19 @@ def arrays_of(prefix: Prefix, count: int, decoder: Decoder) -> dict[str, np.ndar
         positions[size + first :] = kept.array[: max(count - first, 0)]
         arrays[name] = positions.reshape(-1, size, *kept.array.shape[1:])
     return arrays
+
+
+def past_of(decoder: Decoder, prompts: Sequence[Sequence[int]], prefixes: Prefixes) -> tuple[dict[str, np.ndarray], int]:
+    """What is known of the first blocks of prompts, and of how many: one more than the blocks that need not be computed."""
+    named = [names(prompt, decoder.model.config) for prompt in prompts]
+    shortest = min(named, key=len)
+    columns = enumerate(zip(*named, strict=False))
+    shared = next((k for k, tokens in columns if len(set(tokens)) > 1), len(shortest))  # tokens of all prompts
+    kept = prefixes.find(shortest[: min(shared + 1, len(shortest))], decoder.block)
+    if kept is None:
+        return first_arrays(decoder), 1
+    prefix, count = kept
+    return arrays_of(prefix, count, decoder), count // decoder.block + 1
 
 
 def prefix_of(decoder: Decoder, tokens: Sequence[int], blocks: int, results: Arrays, row: int) -> Prefix | None:

@@ -225,7 +225,7 @@ class Engine:
         }
         outputs = traced.program.run({name: inputs[name] for name in traced.program.inputs})
         self.cache.write_block(outputs, row.number, start)
-        self.prompt_tokens += stop - start
+        self.prompt_tokens += 0 if row.count else stop - start  # a text that is read anew is no prompt
         row.read(stop, outputs)
 
     def _share(self, row: Row) -> None:

@@ -5,7 +5,7 @@ With LongRoPE, frequencies follow from the length of a text, so here its origina
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,14 @@ from tests.llm.serve.test_engine import Heard, running
 from tests.llm.test_llm_families import ROWS, TIED, config
 
 VOCABULARY, NEW, CONTEXT = 24, 12, 20
-PROMPTS = [[3, 5, 3, 5, 3, 5, 3, 9], list(range(1, 15)), [7, 2], [*range(20), 1, 2, 3]]
+PROMPTS = [
+    [3, 5, 3, 5, 3, 5, 3, 9, 1, 2],
+    list(range(1, 15)),
+    [7, 2],
+    [*range(20), 1, 2, 3],
+    [8, *range(18)],
+]  # 10, 14, 2, 23, 19 tokens
+SEED = 8  # of weights with which texts tell the frequencies apart
 LONG = {"rope_type": "longrope", "short_factor": [1.0, 1.5, 3.0, 4.0], "long_factor": [2.0, 7.0, 9.0, 30.0]}
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {**models.VALUES, "rope_scaling": {**LONG, "original_max_position_embeddings": CONTEXT}},
@@ -36,12 +43,22 @@ def values_of(name: str) -> dict[str, Any]:
     return {**FAMILIES[name], "vocab_size": VOCABULARY, "eos_token_id": None, **layers}
 
 
-def make(tmp_path: Path, name: str, seed: int = 0, **options: Any) -> Generator:
-    values = values_of(name)
-    directory = tmp_path / f"{name}-{seed}"
-    if not directory.exists():
-        models.write_model(directory, values, models.random_tensors(values, seed, tied=name in TIED))
-    return Generator.from_directory(directory, **{"backend": "numpy", "capacity": 64, **options})
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Generator]]:
+    """`make(name, seed)`: a generator of a small model, which the tests share, with all of its programs."""
+    made: dict[tuple[object, ...], Generator] = {}
+
+    def generator(name: str, seed: int = SEED, draft: Generator | None = None, **options: Any) -> Generator:
+        key = (name, seed, draft is None, *sorted(options.items()))
+        if key not in made:
+            values, directory = values_of(name), tmp_path_factory.mktemp(name) / "model"
+            models.write_model(directory, values, models.random_tensors(values, seed, tied=name in TIED))
+            made[key] = Generator.from_directory(directory, draft=draft, **{"backend": "numpy", "capacity": 64, **options})
+        return made[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tempo_llm.generate.PROGRAMS_KEPT", 100)
+        yield generator
 
 
 def texts(generator: Generator, new: int = NEW, prompts: list[list[int]] = PROMPTS, **settings: Any) -> list[list[int]]:
@@ -56,9 +73,9 @@ def streamed(generator: Generator, chunk: int, **settings: Any) -> list[list[int
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_text_is_the_same_however_it_is_asked_for(name: str, tmp_path: Path) -> None:
+def test_a_text_is_the_same_however_it_is_asked_for(name: str, make: Any) -> None:
     """Numbers of new tokens, alone and beside others, chunks, what is kept of prompts and of texts, and speculation."""
-    generator, prefixes = make(tmp_path, name), Prefixes(2**24)
+    generator, prefixes = make(name), Prefixes(2**24)
     whole = texts(generator)
     for new in (1, 7, 20):  # with the second, the second text has CONTEXT + 1 tokens
         assert [text[:NEW] for text in texts(generator, new)] == [text[:new] for text in whole], new
@@ -73,26 +90,29 @@ def test_a_text_is_the_same_however_it_is_asked_for(name: str, tmp_path: Path) -
     assert texts(generator, speculate=2) == whole
 
 
-@pytest.mark.parametrize("name", ["llama", pytest.param("phi3", marks=pytest.mark.slow)])
-def test_a_draft_changes_no_text(name: str, tmp_path: Path) -> None:
-    assert texts(make(tmp_path, name, draft=make(tmp_path, name, 1)), speculate=2) == texts(make(tmp_path, name))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "phi3"])
+def test_a_draft_changes_no_text(name: str, make: Any) -> None:
+    assert texts(make(name, draft=make(name, 1)), speculate=2) == texts(make(name))
 
 
 @pytest.mark.parametrize("name", ["llama", "phi3"])
-def test_a_text_with_longrope_is_the_oracles(name: str, tmp_path: Path) -> None:
+def test_a_text_with_longrope_is_the_oracles(name: str, make: Any) -> None:
     """The token after a text follows from all of it with the frequencies of its length: short ones for up to CONTEXT tokens."""
     values = values_of(name)
-    tensors = models.random_tensors(values)
-    expected = [oracle.greedy({**values, "rms_norm_eps": 1e-5}, tensors, prompt, NEW) for prompt in PROMPTS]
-    assert texts(make(tmp_path, name)) == expected
-    always_short = oracle.greedy(values, tensors, PROMPTS[1], NEW, length=1)
-    assert expected[1] != always_short and expected[1][:7] == always_short[:7]  # 14 + 6 tokens are CONTEXT
+    tensors = models.random_tensors(values, SEED)
+    expected = [oracle.greedy(values, tensors, prompt, NEW) for prompt in PROMPTS]
+    assert texts(make(name)) == expected
+    for length in (1, CONTEXT + 1, None):  # short or long frequencies for all of each text, or by the number of tokens asked for
+        lengths = [len(prompt) + NEW if length is None else length for prompt in PROMPTS]
+        others = [oracle.greedy(values, tensors, prompt, NEW, length=each) for prompt, each in zip(PROMPTS, lengths, strict=True)]
+        assert sum(one != other for one, other in zip(expected, others, strict=True)) >= 2, length
 
 
 @pytest.mark.parametrize("settings", [{}, pytest.param({"speculate": 2}, marks=pytest.mark.slow)], ids=["plain", "speculation"])
-def test_a_drawn_text_with_longrope_is_the_same(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_drawn_text_with_longrope_is_the_same(settings: dict[str, Any], make: Any) -> None:
     """Draws, penalties, samples and log-probabilities go on where a text outgrows the original context."""
-    generator = make(tmp_path, "llama")
+    generator = make("llama")
     asked: dict[str, Any] = {"sampling": SAMPLED, "seed": 5, "samples": 2, "logprobs": 2}
     whole = generator.generate(PROMPTS, NEW, **asked)
     result = generator.generate(PROMPTS, NEW, **asked, **settings)
@@ -109,11 +129,11 @@ def test_a_drawn_text_with_longrope_is_the_same(settings: dict[str, Any], tmp_pa
         assert drafted <= 2 * len(PROMPTS) * (NEW - 1) and result.accepted > 0
 
 
-def test_a_drawn_text_with_longrope_is_that_of_its_parts(tmp_path: Path) -> None:
+def test_a_drawn_text_with_longrope_is_that_of_its_parts(make: Any) -> None:
     """Without chance but with penalties: each token is the one that follows from penalised logits of the text so far."""
     sampling = Sampling(0.0, repetition_penalty=1.4, frequency_penalty=0.5, presence_penalty=0.2)
-    generator, values = make(tmp_path, "llama"), values_of("llama")
-    tensors = models.random_tensors(values)
+    generator, values = make("llama"), values_of("llama")
+    tensors = models.random_tensors(values, SEED)
     for prompt, text in zip(PROMPTS, texts(generator, sampling=sampling), strict=True):
         for count, token in enumerate(text):
             logits = oracle.logits(values, tensors, [*prompt, *text[:count]])
@@ -123,13 +143,13 @@ def test_a_drawn_text_with_longrope_is_that_of_its_parts(tmp_path: Path) -> None
             assert token == (penalised - 0.5 * counts - 0.2 * (counts > 0)).argmax(), (prompt, count)
 
 
-def test_a_profiled_text_is_the_same(tmp_path: Path) -> None:
-    generator = make(tmp_path, "llama")
+def test_a_profiled_text_is_the_same(make: Any) -> None:
+    generator = make("llama")
     assert texts(generator, prompts=PROMPTS[1:2], profile=True) == texts(generator, prompts=PROMPTS[1:2])
 
 
-def test_stopping_from_outside_ends_a_text_before_it_goes_on(tmp_path: Path) -> None:
-    generator = make(tmp_path, "llama")
+def test_stopping_from_outside_ends_a_text_before_it_goes_on(make: Any) -> None:
+    generator = make("llama")
     decoding = generator.start(Request(PROMPTS[1:2], NEW))
     for piece in decoding.pieces(1):
         decoding.stop(0, 3)
@@ -140,12 +160,12 @@ def test_stopping_from_outside_ends_a_text_before_it_goes_on(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["llama", pytest.param("phi3", marks=pytest.mark.slow)])
-def test_a_text_of_the_server_is_the_same(name: str, tmp_path: Path) -> None:
+def test_a_text_of_the_server_is_the_same(name: str, make: Any) -> None:
     """Rows pass the original context at different times; prompts are shared, and penalties go on."""
-    generator, values = make(tmp_path, name), values_of(name)
+    generator, values = make(name), values_of(name)
     whole, drawn = texts(generator), texts(generator, sampling=SAMPLED, seed=5)
-    tensors, long = models.random_tensors(values), [1, 2, *range(20), *range(20), *range(20), 5, 6, 7, 8]
-    with running(make(tmp_path, name, backend="jax"), 4, prefixes=Prefixes(2**24)) as engine:
+    tensors, long = models.random_tensors(values, SEED), [1, 2, *range(20), *range(20), *range(20), 5, 6, 7, 8]
+    with running(make(name, backend="jax"), 4, prefixes=Prefixes(2**24)) as engine:
         heard = [Heard(engine, prompt, NEW) for prompt in PROMPTS] + [Heard(engine, PROMPTS[1], 3)]
         assert [each.wait() for each in heard] == [*whole, whole[1][:3]]
         assert [Heard(engine, prompt, NEW, sampling=SAMPLED, seed=5).wait() for prompt in PROMPTS] == drawn
@@ -153,9 +173,9 @@ def test_a_text_of_the_server_is_the_same(name: str, tmp_path: Path) -> None:
             assert Heard(engine, prompt, 2).wait() == oracle.greedy(values, tensors, prompt, 2)
 
 
-def test_what_is_kept_of_a_short_text_is_not_of_a_long_one(tmp_path: Path) -> None:
+def test_what_is_kept_of_a_short_text_is_not_of_a_long_one(make: Any) -> None:
     """Prompts that share blocks, on both sides of the original context, in both orders."""
-    generator = make(tmp_path, "llama")
+    generator = make("llama")
     base = [int(token) for token in np.random.default_rng(3).integers(0, VOCABULARY, 30)]
     expected = [texts(generator, 3, [base[:count]])[0] for count in (18, 30)]
     for order in ((0, 1), (1, 0)):
@@ -169,3 +189,5 @@ def test_what_is_kept_of_a_short_text_is_not_of_a_long_one(tmp_path: Path) -> No
 def test_the_short_context_of_models() -> None:
     assert LlamaConfig.from_values(values_of("llama")).short_context == CONTEXT
     assert LlamaConfig.from_values(values_of("qwen2")).short_context is None
+    same = {**LONG, "long_factor": LONG["short_factor"], "original_max_position_embeddings": CONTEXT}
+    assert LlamaConfig.from_values({**values_of("llama"), "rope_scaling": same}).short_context is None  # as in GGUF files
