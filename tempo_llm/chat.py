@@ -27,40 +27,40 @@ Message = Mapping[str, str]
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A template and the special tokens that it may name, such as `bos_token`."""
+    """A template and the special tokens that it may name, such as `bos_token`. With `tools`, a model may have another one, `tool_use`."""
 
     text: str
     tokens: Mapping[str, str]
+    tool_use: str | None = None
 
     @staticmethod
     def find(root: Path, settings: JsonObject) -> ChatTemplate | None:
-        """The template of a model directory: `chat_template.jinja`, else `chat_template` of tokenizer_config.json.
+        """The template of a model directory, where `transformers` looks for it: `chat_template.jinja` and `additional_chat_templates/*.jinja`,
+        else `chat_template` of tokenizer_config.json, which may be a list of names and templates. None if there is none of the name "default".
 
         Raises TokenizerError if it is damaged.
         """
-        source, text = root / "tokenizer_config.json", settings.get("chat_template")
-        if isinstance(text, list):  # several, by name
-            try:
-                text = {entry["name"]: entry["template"] for entry in text}.get("default")
-            except (TypeError, KeyError):
-                raise TokenizerError(f"{source}: chat_template is a list, but not one of names and templates") from None
         file = root / "chat_template.jinja"
-        if file.exists():
-            source = file
-            try:
-                text = read_text(file)
-            except (OSError, UnicodeDecodeError) as error:
-                raise TokenizerError(f"{file} cannot be read: {error}", hint="to send prompts without it: --raw") from None
-        if not text:
+        files = {"default": file} if file.exists() else {}
+        files |= {each.stem: each for each in sorted((root / "additional_chat_templates").glob("*.jinja"))}
+        texts: Mapping[str, Any] = _named(root, settings.get("chat_template"))
+        if files:
+            texts = {name: _read(each) for name, each in files.items()}
+        for name, text in texts.items():
+            source = files.get(name, root / "tokenizer_config.json")
+            if text and not isinstance(text, str):
+                raise TokenizerError(
+                    f"{source}: chat_template is {type(text).__name__}, not a string", hint="to send prompts without it: --raw"
+                )
+            if text and len(text) > LONGEST_TEMPLATE:
+                raise TokenizerError(f"{source}: the chat template has {len(text)} characters; the most are {LONGEST_TEMPLATE}")
+        if not texts.get("default"):
             return None
-        if not isinstance(text, str):
-            raise TokenizerError(
-                f"{source}: chat_template is {type(text).__name__}, not a string", hint="to send prompts without it: --raw"
-            )
-        if len(text) > LONGEST_TEMPLATE:
-            raise TokenizerError(f"{source}: the chat template has {len(text)} characters; the most are {LONGEST_TEMPLATE}")
-        names = ("bos_token", "eos_token", "unk_token", "pad_token")
-        return ChatTemplate(text, {name: token for name in names if (token := token_text(settings.get(name)))})
+        return ChatTemplate(texts["default"], special_tokens(root, settings), texts.get("tool_use"))
+
+    def with_tools(self, tools: object) -> str:
+        """The text for a conversation with these tools, which may be None."""
+        return self.text if tools is None or self.tool_use is None else self.tool_use
 
     def render(self, message: str, system_prompt: str | None = None) -> str:
         """The text of a conversation with one message of the user, up to the place where the model answers."""
@@ -85,11 +85,12 @@ class ChatTemplate:
                 "this model's chat template needs the package jinja2",
                 hint="send prompts without it, --raw, or install it: pip install 'tempo-dl[llm]'",
             )
+        known = {"tools": None, "documents": None, **self.tokens, **variables}  # as `transformers` has them
         request = {
-            "template": self.text,
-            "conversations": [[dict(message) for message in messages] for messages in conversations],
+            "template": self.with_tools(known["tools"]),
+            "conversations": [[_plain(message) for message in messages] for messages in conversations],
             "prompt": prompt,
-            "tokens": {**self.tokens, **variables},
+            "tokens": known,
             "paths": sys.path,
             "bytes": MEMORY,
         }
@@ -126,11 +127,57 @@ def conversation(message: str, system_prompt: str | None = None) -> list[Message
     return [*system, {"role": "user", "content": message}]
 
 
+def special_tokens(root: Path, settings: JsonObject) -> dict[str, str]:
+    """The special tokens that have a name, by their names, such as `bos_token`; a model may have some of its own, such as `image_token`.
+
+    They are those of tokenizer_config.json; of special_tokens_map.json in a model without `added_tokens_decoder`, which is an older one.
+    """
+    file = root / "special_tokens_map.json"
+    try:
+        old = dict(json.loads(_read(file))) if "added_tokens_decoder" not in settings and file.exists() else {}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise TokenizerError(f"{file} is not a JSON object: {error}") from None
+    values = {**settings, **old}
+    found = {name: value for name, value in values.items() if name.endswith("_token")}
+    for key in ("extra_special_tokens", "model_specific_special_tokens"):
+        found |= values[key] if isinstance(values.get(key), dict) else {}
+    return {name: text for name, token in found.items() if (text := token_text(token)) is not None}
+
+
 def token_text(token: Any) -> str | None:
     """A special token of tokenizer_config.json: a string, or an object with its `content`."""
     if isinstance(token, Mapping):
         token = token.get("content")
     return token if isinstance(token, str) else None
+
+
+_REASONING = ("reasoning_content", "thinking", "reasoning")  # names of what a model thought, the usual one first
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as `transformers` shows it to a template: without what is None, and with a model's thoughts by the names that templates read."""
+    plain = {name: value for name, value in message.items() if value is not None}
+    thoughts = next((plain[name] for name in _REASONING if name in plain), None)
+    return plain if thoughts is None else {"thinking": thoughts, **plain, "reasoning_content": thoughts}
+
+
+def _named(root: Path, templates: object) -> dict[str, Any]:
+    """The templates in tokenizer_config.json by their names."""
+    if not isinstance(templates, list):
+        return {"default": templates}
+    try:
+        return {entry["name"]: entry["template"] for entry in templates}
+    except (TypeError, KeyError):
+        raise TokenizerError(
+            f"{root / 'tokenizer_config.json'}: chat_template is a list, but not one of names and templates"
+        ) from None
+
+
+def _read(file: Path) -> str:
+    try:
+        return read_text(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenizerError(f"{file} cannot be read: {error}", hint="to send prompts without it: --raw") from None
 
 
 def _answer(text: str) -> dict[str, Any]:

@@ -62,6 +62,12 @@ class LlamaConfig:
         return ropes[-1] if ropes else Rope(self.head_dim)
 
     @property
+    def short_context(self) -> int | None:
+        """With LongRoPE, longer texts than this have other frequencies. None if frequencies do not depend on the length of a text."""
+        longs = [layer.rope.long for layer in self.layers if layer.rope is not None and layer.rope.long is not None]
+        return next((long.original for long in longs if long.short != long.long), None)
+
+    @property
     def rope_theta(self) -> float:
         return self.rope.theta
 
@@ -99,6 +105,7 @@ class LlamaConfig:
         """The configuration in `values` (and the end tokens of `generation`); errors name `source`."""
         model_type = _model_type(values, source)
         family = FAMILIES[model_type]
+        _check_doubles(Values(values, source))
         read = Values({"max_position_embeddings": 2048, **family.defaults, **values}, source)
         missing = [key for key in REQUIRED if read.get(key) is None]
         if missing:
@@ -155,6 +162,18 @@ def _model_type(values: JsonObject, source: str) -> str:
             hint="use the float16, bfloat16 or float32 checkpoint of this model, or its GGUF file",
         )
     return kind
+
+
+def _check_doubles(values: Values) -> None:
+    """Raise ModelConfigError for a file that says a thing twice and differently, where no family reads both."""
+    values.either("dtype", "torch_dtype")
+    inner = values.get("text_config")
+    for key, value in inner.items() if isinstance(inner, Mapping) else ():
+        if value is not None and values.get(key) != value:
+            raise values.error(
+                f"text_config.{key} is {shown(value)}, but {key} is {shown(values.get(key))}",
+                hint=f"model_type {shown(values.get('model_type'))} is a text model: take text_config out, or write what it says beside it",
+            )
 
 
 def _read_json(path: Path) -> JsonObject:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,8 +51,9 @@ class Results:
 class Rows:
     """The rows of a request, as far as its runs have come."""
 
-    def __init__(self, request: Request):
-        self.request = request
+    def __init__(self, request: Request, short_context: int | None = None):
+        """With a `short_context`, a run ends for a text that has more tokens, with its prompt: the text goes on in another run."""
+        self.request, self._short_context = request, short_context
         self._rows = request.rows
         self._prompts = [tuple(int(token) for token in request.prompts[prompt]) for prompt, _ in self._rows]
         self._stops = frozenset(request.stop_ids)
@@ -63,18 +64,41 @@ class Rows:
         self.reached = 0  # positions
         self.rounds = [0 for _ in self._rows]  # of speculation, after the first token
         self.accepted = [0 for _ in self._rows]  # drafted tokens
+        self._speculated = [(0, 0) for _ in self._rows]  # rounds and drafted tokens of earlier runs
 
     @property
     def done(self) -> bool:
         return None not in self.reasons
 
+    def groups(self) -> Iterator[Group]:
+        """What runs together, one group after the other; at last the texts that outgrew the short context, which are computed anew."""
+        for group in self.request.groups:
+            yield replace(group, new_tokens=[self._within(*each) for each in zip(group.prompts, group.new_tokens, strict=True)])
+        rest = [row for row, reason in enumerate(self.reasons) if reason is None]
+        if rest:
+            self._speculated = list(zip(self.rounds, self.accepted, strict=True))
+            numbers, samples = zip(*(self._rows[row] for row in rest), strict=True)
+            texts = [[*self._prompts[row], *self.tokens[row]] for row in rest]
+            new = [self._most[row] - len(self.tokens[row]) for row in rest]
+            yield Group(numbers, texts, new, 1, samples, tuple(len(self.tokens[row]) for row in rest))
+
+    def _within(self, prompt: Sequence[int], new: int) -> int:
+        """How many new tokens a run may give: the last one that follows from a text of the short context, or all."""
+        if self._short_context is None or len(prompt) > self._short_context:
+            return new
+        return min(new, self._short_context + 1 - len(prompt))
+
     def of(self, group: Group) -> list[int]:
         """The numbers of the rows of a group: the samples of its prompts."""
-        samples = self.request.samples
-        return [prompt * samples + sample for prompt in group.numbers for sample in range(samples)]
+        return [prompt * self.request.samples + sample for prompt, sample in group.rows]
 
     def is_done(self, group: Group) -> bool:
-        return all(self.reasons[row] is not None for row in self.of(group))
+        """Whether each of its texts is complete, or has what this run may give."""
+        begun = (group.begun(place) for place in range(len(group.rows)))
+        return all(
+            self.reasons[row] is not None or len(self.tokens[row]) == sum(each)
+            for row, each in zip(self.of(group), begun, strict=True)
+        )
 
     def take(self, results: Results | dict[str, np.ndarray], group: Group) -> list[Piece]:
         """The new tokens of each row of a group that has some. Raises CheckpointError where logits are not finite."""
@@ -86,10 +110,10 @@ class Rows:
         for place, row in enumerate(self.of(group)):
             if self.reasons[row] is not None:
                 continue
-            first = len(self.tokens[row])
+            first, (begun, new) = len(self.tokens[row]), group.begun(place)
             ours = text[:reached, :, place]
             places = np.argwhere(ours)  # [tokens, 2]
-            for number, at in enumerate(places[first : self._most[row]].tolist(), first):
+            for number, at in enumerate(places[first - begun : new].tolist(), first):
                 token = int(ours[tuple(at)]) - 1
                 if token == NOT_FINITE:
                     position = len(self._prompts[row]) + number - 1
@@ -99,27 +123,30 @@ class Rows:
                     )
                 self.tokens[row].append(token)
                 if self.request.logprobs:
-                    self.logprobs[row].append(self._logprobs(results, at, place))
+                    self.logprobs[row].append(self._logprobs(results, at, place, group.samples))
                 if token in self._stops:
                     self.reasons[row] = "stop"
                     break
             if self.reasons[row] is None and len(self.tokens[row]) == self._most[row]:
                 self.reasons[row] = "length"
-            new = self.tokens[row][first:]
-            if new and self.request.speculate:
-                self.rounds[row] = int(places[len(self.tokens[row]) - 1, 0])
-                self.accepted[row] = len(self.tokens[row]) - 1 - self.rounds[row]
-            if new:
+            fresh = self.tokens[row][first:]
+            if fresh and self.request.speculate:
+                last = len(self.tokens[row]) - 1 - begun
+                rounds, (rounds_before, accepted_before) = int(places[last, 0]), self._speculated[row]
+                self.rounds[row], self.accepted[row] = rounds_before + rounds, accepted_before + last - rounds
+            if fresh:
                 prompt, sample = self._rows[row]
                 logprobs = tuple(self.logprobs[row][first:]) if self.request.logprobs else None
-                pieces.append(Piece(prompt, sample, tuple(new), self.reasons[row], logprobs))
-        most = max(len(self.tokens[row]) for row in self.of(group)) if self.request.speculate else reached
+                pieces.append(Piece(prompt, sample, tuple(fresh), self.reasons[row], logprobs))
+        most = reached
+        if self.request.speculate:
+            most = max(len(self.tokens[row]) - group.begun(place)[0] for place, row in enumerate(self.of(group)))
         self.reached = max(self.reached, group.longest + most)
         return pieces
 
-    def _logprobs(self, results: Results | dict[str, np.ndarray], at: Sequence[int], row: int) -> TokenLogprobs:
+    def _logprobs(self, results: Results | dict[str, np.ndarray], at: Sequence[int], row: int, samples: int) -> TokenLogprobs:
         """What is reported of a token, the one at a place of a round; without speculation, each round has one place."""
-        point = *at[: 1 + (self.request.speculate > 0)], *divmod(row, self.request.samples)
+        point = *at[: 1 + (self.request.speculate > 0)], *divmod(row, samples)
         tokens, values = (np.asarray(results[name])[point] for name in ("top_tokens", "top_logprobs"))
         return TokenLogprobs(float(results["logprob"][point]), tuple(zip(tokens.tolist(), values.tolist(), strict=True)))
 
@@ -140,16 +167,17 @@ class Rows:
 class Decoding:
     """A run that generates: `pieces()` are the tokens as they come, `finish()` runs it to its end.
 
-    Prompts of very different lengths run one group after the other. `stop(row, length)` ends a row from outside, after its first `length`
-    tokens. If all rows of a group have ended, so has its run.
+    Prompts of very different lengths run one group after the other. Texts that outgrow the short context of LongRoPE go on in a group of
+    their own: each token follows from a text of the length so far, whatever comes later. `stop(row, length)` ends a row from outside, after
+    its first `length` tokens. If all rows of a group have ended, so has its run.
     """
 
     def __init__(self, generator: Generator, request: Request, prefixes: Prefixes | None = None):
         request.needed(generator.config)  # raises RequestError
-        self.rows = Rows(request)
+        self.rows = Rows(request, generator.config.short_context)
         self._generator, self._request, self._prefixes = generator, request, prefixes
         self._before = generator.costs
-        self._groups = iter(request.groups)
+        self._groups = self.rows.groups()
         self.capacity, self._prepare_seconds, self._first_token_seconds = 0, 0.0, 0.0
         self._is_streamed = False
         self._begin()

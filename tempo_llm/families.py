@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from tempo_llm.errors import shown
 from tempo_llm.json_files import JsonObject
-from tempo_llm.layer import Delta, Experts, Growth, Layer
-from tempo_llm.rope import KINDS, rope_of, settings
+from tempo_llm.layer import Delta, Experts, Growth, Layer, Rope
+from tempo_llm.rope import KINDS, agreed, rope_of, said
 from tempo_llm.values import LARGEST, Values
+
+OLDER_KINDS = {"attention": "full_attention"}  # names in `layer_types`
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,16 @@ class Family:
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _plain(values: Values, sizes: Sizes, theta: float = 10000.0, partial: bool = False) -> Layer:
-    """A layer of Llama, with the rotary settings of the file, and its biases."""
+def _plain(values: Values, sizes: Sizes, theta: float = 10000.0, share: float | None = None) -> Layer:
+    """A layer of Llama, with the rotary settings of the file, and its biases. If heads may be turned in part, `share` is the default part."""
+    return _layer(values, sizes, rope_of(values, sizes.head, theta, share=share))
+
+
+def _layer(values: Values, sizes: Sizes, rope: Rope) -> Layer:
     bias = values.flag("attention_bias")
     return Layer(
         sizes.head**-0.5,
-        rope_of(values, sizes.head, theta, partial=partial),
+        rope,
         bias=bias,
         output_bias=bias,
         activation=_activation(values, "hidden_act", "silu"),
@@ -67,6 +73,8 @@ def _kinds(values: Values, count: int, other: str, is_other: Callable[[int], boo
     kinds = values.get("layer_types")
     if kinds is None:
         return [is_other(layer) for layer in range(count)]
+    if isinstance(kinds, list):
+        kinds = [OLDER_KINDS.get(str(kind), kind) for kind in kinds]
     if not isinstance(kinds, list) or len(kinds) != count or any(kind not in ("full_attention", other) for kind in kinds):
         raise values.error(f"layer_types must name {count} layers, each full_attention or {other}")
     return [kind == other for kind in kinds]
@@ -86,9 +94,20 @@ def _windowed(values: Values, sizes: Sizes, layer: Layer, is_sliding: Callable[[
     """The layers of a model some of which have the sliding window."""
     window = _window(values)
     if window is None:
+        _check_full(values, "there is no sliding_window")
         return (layer,) * sizes.layers
     slid = replace(layer, window=window)
     return tuple(slid if kind else layer for kind in _kinds(values, sizes.layers, KINDS[1], is_sliding))
+
+
+def _check_full(values: Values, words: str) -> None:
+    """Raise ModelConfigError if `layer_types` names layers with a window, where, by another key, there is none."""
+    kinds = values.get("layer_types")
+    if isinstance(kinds, list) and KINDS[1] in kinds:
+        raise values.error(
+            f"layer_types names {KINDS[1]}, but {words}",
+            hint=f"give the window, or write {KINDS[0]} for each layer",
+        )
 
 
 # -- families ---------------------------------------------------------------------------------------------------------
@@ -109,6 +128,7 @@ def _qwen2(values: Values, sizes: Sizes) -> Description:
 def _windowed_from(values: Values, sizes: Sizes, layer: Layer) -> tuple[Layer, ...]:
     """Qwen's layers: those from `max_window_layers` on have the window, if `use_sliding_window` turns it on."""
     if not values.flag("use_sliding_window"):
+        _check_full(values, "use_sliding_window is not true")
         return (layer,) * sizes.layers
     first = values.count("max_window_layers", 28)
     return _windowed(values, sizes, layer, lambda number: number >= first)
@@ -145,9 +165,7 @@ def _gemma3(values: Values, sizes: Sizes) -> Description:
     full, slid = KINDS
     period = values.size("sliding_window_pattern", 6)
     layer = replace(_gemma(values, sizes, 1e6, full), query_key_norm="head", score_cap=None)
-    # In older files, `rope_local_base_freq` is the base in windowed layers, and `rope_scaling` is of the full layers alone.
-    local = Values({**values.values, "rope_scaling": None, "rope_theta": values.get("rope_local_base_freq")}, values.source)
-    rope = rope_of(local, sizes.head, 10000.0, slid)
+    rope = rope_of(values, sizes.head, 10000.0, slid, base="rope_local_base_freq")
     layers = _windowed(values, sizes, layer, lambda number: (number + 1) % period != 0)
     return Description(
         tuple(layer if layer.window is None else replace(layer, rope=rope) for layer in layers),
@@ -157,12 +175,11 @@ def _gemma3(values: Values, sizes: Sizes) -> Description:
 
 
 def _phi3(values: Values, sizes: Sizes) -> Description:
-    scaling = values.get("rope_scaling")
-    if isinstance(scaling, Mapping) and scaling.get("type") in ("su", "yarn"):  # the names of longrope in older files
-        values = Values({**values.values, "rope_scaling": {**scaling, "type": "longrope"}}, values.source)
+    older = {"su": "longrope", "yarn": "longrope"}
+    rope = rope_of(values, sizes.head, 10000.0, share=1.0, names=older, original=4096)
     fused = {f"attention.{name}": "self_attn.qkv_proj" for name in ("query", "key", "value")}
     fused |= {"mlp.gate": "mlp.gate_up_proj", "mlp.up": "mlp.gate_up_proj"}
-    layer = replace(_plain(values, sizes, partial=True), sources=tuple(fused.items()))
+    layer = replace(_layer(values, sizes, rope), sources=tuple(fused.items()))
     return Description(_windowed(values, sizes, layer, lambda number: True))
 
 
@@ -177,14 +194,15 @@ def _smollm3(values: Values, sizes: Sizes) -> Description:
     layers = (layer,) * sizes.layers
     if values.flag("use_sliding_window"):
         layers = _windowed(values, sizes, layer, lambda number: not turned[number])
+    else:
+        _check_full(values, "use_sliding_window is not true")
     return Description(tuple(each if flag else replace(each, rope=None) for each, flag in zip(layers, turned, strict=False)))
 
 
 def _olmo(values: Values, sizes: Sizes, kind: str | None = None, theta: float = 10000.0) -> Layer:
     """A layer of OLMo 2 or 3: norms of the results, and of whole queries and keys."""
     return replace(
-        _plain(values, sizes),
-        rope=rope_of(values, sizes.head, theta, kind),
+        _layer(values, sizes, rope_of(values, sizes.head, theta, kind)),
         query_key_norm="whole",
         norms=("attention_result_norm", "mlp_result_norm"),
         norm_offset=0.0,
@@ -197,23 +215,24 @@ def _olmo2(values: Values, sizes: Sizes) -> Description:
 
 def _olmo3(values: Values, sizes: Sizes) -> Description:
     full, slid = KINDS
-    # In older files, `rope_scaling` is of the full layers alone.
-    local = rope_of(Values({**values.values, "rope_scaling": None}, values.source), sizes.head, 5e5, slid)
+    local = rope_of(values, sizes.head, 5e5, slid)
     layers = _windowed(values, sizes, _olmo(values, sizes, full, 5e5), lambda number: (number + 1) % 4 != 0)
     return Description(tuple(layer if layer.window is None else replace(layer, rope=local) for layer in layers))
 
 
 def _ministral3(values: Values, sizes: Sizes) -> Description:
     """Queries grow with the position."""
-    if values.get("rope_scaling") is None and values.get("rope_parameters") is None:
+    if not values.get("rope_scaling") and values.get("rope_parameters") is None:
         values = Values({**values.values, "rope_parameters": _MINISTRAL_ROPE}, values.source)
-    scaling = Values(settings(values), values.source)
-    layer = _plain(values, sizes, 1e6)
-    if scaling.get("llama_4_scaling_beta") is not None:
-        layer = replace(
-            layer,
-            growth=Growth(scaling.number("llama_4_scaling_beta", 0.1), scaling.size("original_max_position_embeddings", 16384)),
-        )
+
+    def growth(part: JsonObject, key: str) -> Growth | None:
+        original = said(values, part, key, "original_max_position_embeddings")
+        scaling = Values({**part, "original_max_position_embeddings": original}, values.source)
+        if scaling.get("llama_4_scaling_beta") is None:
+            return None
+        return Growth(scaling.number("llama_4_scaling_beta", 0.1), scaling.size("original_max_position_embeddings", 16384))
+
+    layer = replace(_plain(values, sizes, 1e6), growth=agreed(values, None, growth))
     return Description(_windowed(values, sizes, layer, lambda number: True))
 
 
@@ -221,7 +240,7 @@ def _qwen3_5(values: Values, sizes: Sizes) -> Description:
     """Three of four layers have a Gated DeltaNet; in the others, a gate multiplies the result of attention."""
     bias = values.flag("attention_bias")
     full = replace(
-        _plain(values, sizes, partial=True),
+        _plain(values, sizes, share=0.25),
         bias=bias,
         output_bias=bias,
         query_key_norm="head",
@@ -278,18 +297,19 @@ def _check(values: Values, experts: Experts) -> None:
 
 def _gpt_oss(values: Values, sizes: Sizes) -> Description:
     """A mixture of experts; each second layer has the window; a learned score in each softmax."""
-    if values.get("rope_scaling") is None and values.get("rope_parameters") is None:
+    if not values.get("rope_scaling") and values.get("rope_parameters") is None:
         values = Values({**values.values, "rope_parameters": _GPT_ROPE}, values.source)
     experts = Experts(
-        values.size("num_local_experts", 128),
+        Values({"num_local_experts": values.either("num_local_experts", "num_experts")}, values.source).size(
+            "num_local_experts", 128
+        ),
         values.size("num_experts_per_tok", 4),
         values.size("intermediate_size"),
         values.number("swiglu_limit", 7.0),
         values.number("swiglu_alpha", 1.702),
     )
     _check(values, experts)
-    plain = replace(_plain(values, sizes), rope=rope_of(values, sizes.head, 150000.0))
-    layer = replace(plain, norm_offset=0.0, sinks=True, experts=experts)
+    layer = replace(_plain(values, sizes, 150000.0), norm_offset=0.0, sinks=True, experts=experts)
     return Description(_windowed(values, sizes, layer, lambda number: number % 2 == 0))
 
 
@@ -313,12 +333,12 @@ FAMILIES: Mapping[str, Family] = {  # by model_type
         {"sliding_window": 4096, "head_dim": 256, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
     ),
     "gemma3_text": Family(_gemma3, {"sliding_window": 4096, "head_dim": 256}),
-    "phi3": Family(_phi3, {"max_position_embeddings": 4096, "original_max_position_embeddings": 4096, "rms_norm_eps": 1e-5}),
+    "phi3": Family(_phi3, {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5}),
     "smollm3": Family(_smollm3),
     "olmo2": Family(_olmo2, {"rms_norm_eps": 1e-5}),
     "olmo3": Family(_olmo3, {"rms_norm_eps": 1e-5, "sliding_window": 4096}),
-    "qwen3_5_text": Family(_qwen3_5, {"head_dim": 256, "partial_rotary_factor": 0.25}),
-    "qwen3_next": Family(_qwen3_next, {"head_dim": 256, "partial_rotary_factor": 0.25}),
+    "qwen3_5_text": Family(_qwen3_5, {"head_dim": 256}),
+    "qwen3_next": Family(_qwen3_next, {"head_dim": 256}),
     "gpt_oss": Family(_gpt_oss, {"head_dim": 64, "sliding_window": 128, "rms_norm_eps": 1e-5, "attention_bias": True}),
     "ministral3": Family(_ministral3, {"head_dim": 128, "rms_norm_eps": 1e-5}),
 }

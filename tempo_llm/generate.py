@@ -18,7 +18,7 @@ from tempo_llm.config import LlamaConfig
 from tempo_llm.decoding import Decoding, Piece, Results, Rows, joined_costs
 from tempo_llm.errors import RequestError, shown
 from tempo_llm.llama import Decoder, Weights, trace_decoder, trace_scorer
-from tempo_llm.past import arrays_of, first_arrays, prefix_of
+from tempo_llm.past import past_of, prefix_of
 from tempo_llm.plan import by_layers, layers_text, with_layers
 from tempo_llm.prefixes import Prefixes
 from tempo_llm.requests import Completion, Generation, Group, Request, TokenLogprobs, check_tokens
@@ -44,6 +44,7 @@ BLOCKS = {64: 16, 512: 64}  # the places of a block of prompts of up to so many 
 LARGEST_BLOCK = 128  # of longer prompts
 LEAST_BLOCKS = {16: 4, 64: 8, 128: 8}  # of a program: what a run does not need of them costs it next to nothing
 TILE = 512  # positions of a prompt whose keys a block is multiplied with at a time
+KEPT_FORM = 2  # of what is kept of prompts: a new number where the same model gives other keys
 PROGRAMS_KEPT = 4  # with the weights bound to them
 LOOPS = (
     "capacities",
@@ -193,9 +194,10 @@ class Generator:
     def profiled(self, request: Request) -> Generation:
         """The whole of a request, in one profiled launch of each group; the profile is that of the last group, of the longest prompts."""
         request.needed(self.config)
-        before, rows, capacity, compiling, running = self.costs, Rows(request), 0, 0.0, 0.0
+        rows = Rows(request, self.config.short_context)
+        before, capacity, compiling, running = self.costs, 0, 0.0, 0.0
         measured: tp.Profile | None = None
-        for group in request.groups:
+        for group in rows.groups():
             prepared = self.prepare(request, group, None)
             measured = prepared.program.profile(prepared.inputs, bounds=prepared.bounds)
             rows.take(measured.results, group)
@@ -244,7 +246,7 @@ class Generator:
         """The plan of a request: of its last group, which has the longest prompts."""
         request.needed(self.config)
         features = request.sampling.features(request.logprobs)
-        sizes = self.sizes(request.groups[-1], request.samples)
+        sizes = self.sizes(request.groups[-1])
         _, program = self.program(features, sizes, self.prefixes is not None, False, request.speculate)
         plan = program.plan()
         if picture is not None:
@@ -292,7 +294,7 @@ class Generator:
     def digest(self) -> str:
         """A name for what keys and values depend on: the model, its weights, their dtype, and its attention patterns."""
         patterns = [pattern.name for pattern in self.attention.by_layer(self.config.num_hidden_layers)]
-        digest = hashlib.blake2b(repr((self.config, patterns, self.form)).encode(), digest_size=20)
+        digest = hashlib.blake2b(repr((self.config, patterns, self.form, KEPT_FORM)).encode(), digest_size=20)
         for name, array in sorted(self._weights.items()):
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
@@ -300,7 +302,7 @@ class Generator:
 
     # -- programs -----------------------------------------------------------------------------------------------------
 
-    def sizes(self, group: Group, samples: int = 1) -> Sizes:
+    def sizes(self, group: Group) -> Sizes:
         """The sizes of the program of a group. Raises RequestError for one that does not fit the generator's capacity."""
         longest = group.longest
         positions = max(len(prompt) + new for prompt, new in zip(group.prompts, group.new_tokens, strict=True))
@@ -313,7 +315,7 @@ class Generator:
             block = block_of(new)
             blocks = -(-new // block)
         is_mixed = len({-(-len(prompt) // block) for prompt in group.prompts}) > 1
-        return Sizes(block, blocks, new, len(group.prompts), samples, is_mixed)
+        return Sizes(block, blocks, new, len(group.prompts), group.samples, is_mixed)
 
     def program(
         self, features: Features, sizes: Sizes, has_past: bool = False, bind: bool = True, speculate: int = 0
@@ -345,13 +347,13 @@ class Generator:
 
     def prepare(self, request: Request, group: Group, prefixes: Prefixes | None) -> Prepared:
         """The program of a group of a request, and what it is run with; with the past from `prefixes`, if there are any."""
-        features, sizes = request.sampling.features(request.logprobs), self.sizes(group, request.samples)
+        features, sizes = request.sampling.features(request.logprobs), self.sizes(group)
         decoder, program = self.program(features, sizes, prefixes is not None, True, request.speculate)
         count = max(-(-len(prompt) // sizes.block) for prompt in group.prompts)
         bounds = {decoder.length: group.most_new}
         inputs = self._inputs(request, group, features, count, sizes)
         if decoder.past is not None and prefixes is not None:
-            past, past_blocks = _past(decoder, group, prefixes)
+            past, past_blocks = past_of(decoder, group.prompts, prefixes)
             inputs |= past
             dummy = np.zeros((1, *inputs["prompt"].shape[1:]), np.int32)
             inputs["prompt"] = np.concatenate([dummy, inputs["prompt"]])
@@ -397,46 +399,37 @@ class Generator:
         ends = np.zeros(self.config.vocab_size, bool)
         ends[list(request.stop_ids)] = True
         start = np.asarray([len(tokens) for tokens in group.prompts], np.int32)
-        draws = np.zeros((0, len(group.prompts), request.samples), np.float32)
+        draws = np.zeros((0, len(group.prompts), group.samples), np.float32)
         if features.is_sampled:
-            draws = np.stack(
-                [
-                    np.stack([self._draws(request, number, sample, group.most_new) for sample in range(request.samples)], -1)
-                    for number in group.numbers
-                ],
-                1,
-            )
+            each = [self._draws(request, *row, *group.begun(place)) for place, row in enumerate(group.rows)]
+            longest = max(map(len, each))
+            draws = np.stack([np.pad(row, (0, longest - len(row))) for row in each], -1).reshape(longest, -1, group.samples)
         texts: dict[str, np.ndarray] = {}
         if speculate:
             draws = np.moveaxis(np.pad(draws, ((0, sizes.new - len(draws)), (0, 0), (0, 0))), 0, -1)
             if self.draft is None:
                 rest = sizes.capacity + speculate + 1 - len(prompt)
                 texts["text_tokens"] = np.pad(prompt, ((0, rest), (0, 0))).T
+        if features.is_penalized:
+            counts = np.zeros((len(group.prompts), self.config.vocab_size), np.float32)
+            for row, (tokens, written) in enumerate(zip(group.prompts, group.written, strict=False)):
+                np.add.at(counts[row], list(tokens[len(tokens) - written :]), 1)
+            texts["counts_before"] = counts
+        prompts = [request.prompts[number] for number in group.numbers]
         return {
             **texts,
             "prompt": prompt.reshape(blocks, block, len(group.prompts)),
             "start": start,
             "limit": start + np.asarray(group.new_tokens, np.int32),
             "ends": ends,
-            **request.sampling.inputs(features, group.prompts, draws, self.config.vocab_size),
+            **request.sampling.inputs(features, prompts, draws, self.config.vocab_size),
         }
 
-    def _draws(self, request: Request, number: int, sample: int, count: int) -> FloatArray:
-        """The numbers by which the tokens after a prompt are drawn: those of their positions."""
+    def _draws(self, request: Request, number: int, sample: int, written: int, count: int) -> FloatArray:
+        """The numbers by which `count` tokens are drawn, behind a prompt and so many tokens of its text: those of their positions."""
         prompt = request.prompts[number]
-        return uniform_draws(request.seeds[number], prompt, sample, len(prompt) + count)[len(prompt) :]
-
-
-def _past(decoder: Decoder, group: Group, prefixes: Prefixes) -> tuple[dict[str, np.ndarray], int]:
-    """What is known of the first blocks of a group's prompts, and of how many: one more than the blocks that need not be computed."""
-    shortest = min(group.prompts, key=len)
-    columns = enumerate(zip(*group.prompts, strict=False))
-    shared = next((k for k, tokens in columns if len(set(tokens)) > 1), len(shortest))  # tokens of all prompts
-    kept = prefixes.find(shortest[: min(shared + 1, len(shortest))], decoder.block)
-    if kept is None:
-        return first_arrays(decoder), 1
-    prefix, count = kept
-    return arrays_of(prefix, count, decoder), count // decoder.block + 1
+        first = len(prompt) + written
+        return uniform_draws(request.seeds[number], prompt, sample, first + count)[first:]
 
 
 def block_of(tokens: int) -> int:

@@ -212,7 +212,8 @@ def tokenizer_of(path: str | Path) -> Tokenizer | None:
         token = metadata.get(f"tokenizer.ggml.{key}_token_id")
         if isinstance(token, int) and 0 <= token < len(tokens):
             settings[name] = tokens[token]
-    settings["chat_template"] = metadata.get("tokenizer.chat_template")
+    templates = {"default": metadata.get("tokenizer.chat_template"), "tool_use": metadata.get("tokenizer.chat_template.tool_use")}
+    settings["chat_template"] = [{"name": name, "template": text} for name, text in templates.items()]
     return Tokenizer.of_fast(fast, settings, ChatTemplate.find(Path(path), settings))
 
 

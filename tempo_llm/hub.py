@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -62,7 +63,8 @@ def locate(model: str | Path) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise _missing(name, looked, "to look in the cache and on the hub of Hugging Face: pip install huggingface_hub") from None
+        reason = "to look in the cache and on the hub of Hugging Face: pip install huggingface_hub"
+        raise _missing(name, looked, reason, repository) from None
     looked.append(f"the cache of Hugging Face, for {repository}")
     try:
         return Path(snapshot_download(repository, local_files_only=True, allow_patterns=list(FILES)))
@@ -82,11 +84,26 @@ def shipped_checkpoints() -> Path:
     return in_wheel if in_wheel.is_dir() else package.parent / "checkpoints"
 
 
-def _missing(name: str, looked: list[str], reason: str, repository: str = "REPOSITORY") -> RequestError:
+def _missing(name: str, looked: list[str], reason: str, repository: str | None = None) -> RequestError:
+    """The error for a model that is nowhere. With a repository, the hint is the command that downloads its weights to where they are found."""
     folders = (CHECKPOINTS, shipped_checkpoints())
     models = sorted({path.parent.name for folder in folders for path in folder.glob("*/config.json")})
     here = f"; the models here are: {', '.join(models)}" if models else ""
-    return RequestError(
-        f"{name} is not a model: looked for {', '.join(looked)}{here}; {reason}",
-        hint=f"give a directory, --model DIR, or download the weights: huggingface-cli download {repository} --local-dir {CHECKPOINTS}/NAME",
-    )
+    if repository is not None:
+        hint = (
+            f"give a directory, --model DIR, or download the weights: hf download {repository} --local-dir {CHECKPOINTS}/{name}"
+        )
+    else:
+        near = _near(name, [*models, *REPOSITORIES])
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        hint = f"{meant}Give a directory, --model DIR, or a repository of Hugging Face, --model OWNER/NAME"
+    return RequestError(f"{name} is not a model: looked for {', '.join(looked)}{here}; {reason}", hint=hint)
+
+
+def _near(name: str, names: Sequence[str]) -> list[str]:
+    """The names that a misspelled one may stand for, the nearest first. Case and punctuation do not count."""
+    plain = {each: re.sub(r"[^a-z0-9]", "", each.lower()) for each in names}
+    wanted = re.sub(r"[^a-z0-9]", "", name.lower())
+    begun = [each for each, text in plain.items() if wanted and text.startswith(wanted)]
+    close = difflib.get_close_matches(wanted, [*plain.values()], 3, 0.7)
+    return list(dict.fromkeys([*begun, *(each for text in close for each in plain if plain[each] == text)]))[:4]

@@ -131,12 +131,14 @@ def trace_decoder(
     - `prompt` int32 [N, S, R]: the tokens of the prompts, with any tokens behind them,
     - `start` int32 [R], `limit` int32 [R]: the length of each prompt, and of prompt and text together,
     - `ends` bool [vocabulary]: the tokens that end a text,
+    - with penalties, `counts_before` float32 [vocabulary, R]: how often each token is in a part of the text that stands in the prompt,
     - with `has_past`, the outputs `past.*` of a program before.
 
     Its outputs are `text` over (u, r, j), which is the token + 1, and, if `features.logprobs` is K, its `logprob`, and the K most likely
     tokens in its place with theirs, `top_logprobs` and `top_tokens` [K]. A row that has ended repeats its last token. With `has_past`, they
     are also what a later prompt with the same first blocks needs: `past.*`.
 
+    With LongRoPE, frequencies follow from the length of a prompt: a text that grows beyond the original context goes on as a longer prompt.
     Prompts that are `mixed` may have different numbers of blocks, others have as many as the longest.
     """
     stacks = stacks_of(config, attention)
@@ -147,7 +149,7 @@ def trace_decoder(
         start, limit = tp.input("start", (), "int32", domain=(r,)), tp.input("limit", (), "int32", domain=(r,))
         model = Llama(config, stacks, [layer for layer, _ in layers], weights)
         most = config.max_position_embeddings
-        blocks = Blocks(n, N, s, block, start, limit, most, past)
+        blocks = Blocks(n, N, s, block, start, start, most, past)
         last = last_hidden(model, tp.input("prompt", (), "int32", domain=(n, s, r)), blocks, r)
 
         text = tp.recurrence((), "int32", domain=(u, r, j), name="text")  # token + 1: a token that is not reached yet has 0
@@ -160,7 +162,8 @@ def trace_decoder(
         scores = logits
         if features.is_penalized:
             in_prompt = tp.input("in_prompt", (config.vocab_size,), "bool", domain=(r,))
-            scores = penalized(logits, token_counts(token, config.vocab_size, u, r, j), in_prompt)
+            counts_before = tp.input("counts_before", (config.vocab_size,), domain=(r,))
+            scores = penalized(logits, token_counts(token, config.vocab_size, u, r, j, counts_before), in_prompt)
         if features.is_biased:
             scores = scores + tp.input("logit_bias", (config.vocab_size,))
         draw = tp.input("draw", (), domain=(u, r, j)) if features.is_sampled else None

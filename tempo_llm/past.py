@@ -7,8 +7,16 @@ from typing import Protocol
 
 import numpy as np
 
+from tempo_llm.config import LlamaConfig
 from tempo_llm.llama import Decoder
-from tempo_llm.prefixes import Kept, Prefix
+from tempo_llm.prefixes import Kept, Prefix, Prefixes
+
+
+def names(tokens: Sequence[int], config: LlamaConfig) -> list[int]:
+    """The tokens of a prompt, as prefixes are named by them. Those of a text beyond the short context of LongRoPE have numbers of their own:
+    what is computed of them differs."""
+    is_long = config.short_context is not None and len(tokens) > config.short_context
+    return [int(token) + config.vocab_size * is_long for token in tokens]
 
 
 class Arrays(Protocol):
@@ -40,6 +48,19 @@ def arrays_of(prefix: Prefix, count: int, decoder: Decoder) -> dict[str, np.ndar
     return arrays
 
 
+def past_of(decoder: Decoder, prompts: Sequence[Sequence[int]], prefixes: Prefixes) -> tuple[dict[str, np.ndarray], int]:
+    """What is known of the first blocks of prompts, and of how many: one more than the blocks that need not be computed."""
+    named = [names(prompt, decoder.model.config) for prompt in prompts]
+    shortest = min(named, key=len)
+    columns = enumerate(zip(*named, strict=False))
+    shared = next((k for k, tokens in columns if len(set(tokens)) > 1), len(shortest))  # tokens of all prompts
+    kept = prefixes.find(shortest[: min(shared + 1, len(shortest))], decoder.block)
+    if kept is None:
+        return first_arrays(decoder), 1
+    prefix, count = kept
+    return arrays_of(prefix, count, decoder), count // decoder.block + 1
+
+
 def prefix_of(decoder: Decoder, tokens: Sequence[int], blocks: int, results: Arrays, row: int) -> Prefix | None:
     """What a run has computed of a prompt, one of its rows, whose longest prompt has so many blocks, with the one before the first.
 
@@ -65,4 +86,4 @@ def prefix_of(decoder: Decoder, tokens: Sequence[int], blocks: int, results: Arr
         if len(held) == 0:
             return None
         layers[name] = Kept(held, kind.reach)
-    return Prefix(tuple(int(token) for token in tokens[:count]), layers)
+    return Prefix(tuple(names(tokens, decoder.model.config)[:count]), layers)

@@ -84,11 +84,30 @@ class Generation:
 
 @dataclass(frozen=True)
 class Group:
-    """Prompts of a request that run together: their numbers in the request, their tokens, and how many tokens each may get."""
+    """Prompts of a request that run together: their numbers in the request, their tokens, and how many tokens each may get.
+
+    Each has so many `samples`; or texts go on that were begun: then the prompts are prompts with their texts so far, of the sample
+    `sample_of` each, and `written` are the numbers of tokens of these texts.
+    """
 
     numbers: tuple[int, ...]
     prompts: Sequence[Sequence[int]]
     new_tokens: Sequence[int]
+    samples: int = 1
+    sample_of: tuple[int, ...] | None = None
+    written: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> list[tuple[int, int]]:
+        """For each row of the program, the number of its prompt in the request, and of its sample."""
+        if self.sample_of is not None:
+            return list(zip(self.numbers, self.sample_of, strict=True))
+        return [(number, sample) for number in self.numbers for sample in range(self.samples)]
+
+    def begun(self, place: int) -> tuple[int, int]:
+        """Of a row, the number of tokens of its text that stand in its prompt, and how many more it may get here."""
+        prompt = place // self.samples
+        return self.written[prompt] if self.written else 0, self.new_tokens[prompt]
 
     @property
     def longest(self) -> int:
@@ -132,10 +151,9 @@ class Request:
             if not groups or len(self.prompts[number]) > 2 * max(len(self.prompts[groups[-1][0]]), LEAST_DOUBLED):
                 groups.append([])
             groups[-1].append(number)
-        new = self.new_tokens
-        return [
-            Group(tuple(sorted(each)), [self.prompts[k] for k in sorted(each)], [new[k] for k in sorted(each)]) for each in groups
-        ]
+        new, prompts = self.new_tokens, self.prompts
+        ordered = [tuple(sorted(each)) for each in groups]
+        return [Group(each, [prompts[k] for k in each], [new[k] for k in each], self.samples) for each in ordered]
 
     @property
     def new_tokens(self) -> Sequence[int]:

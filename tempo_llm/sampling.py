@@ -43,8 +43,9 @@ GREEDY = Features()
 class Sampling:
     """How the next token is chosen from the logits: penalties, then `logit_bias`, then a draw.
 
-    Of probabilities softmax(logits / temperature), those outside of the `top_k` greatest, of the smallest set that together has `top_p`, and of
-    those with at least `min_p` times the greatest, become 0. Temperature 0 takes the most likely token. Token ids are the keys of `logit_bias`.
+    The draw, in this order: logits are divided by `temperature`; the `top_k` most likely tokens are left (0: all); of their probabilities,
+    which add up to 1, the smallest set of the greatest that together has `top_p` is left; and of these, those with at least `min_p` times the
+    greatest. This is the order of `transformers`. Temperature 0 takes the most likely token. Token ids are the keys of `logit_bias`.
     `repetition_penalty` divides positive logits of tokens of prompt and text, and multiplies negative ones (Keskar et al., 2019,
     arXiv:1909.05858); `frequency_penalty` times the count of a token in the text, and `presence_penalty` if it is there, are subtracted.
 
@@ -246,18 +247,23 @@ def _sampled(scores: Tensor, settings: Mapping[str, Tensor], draw: Tensor) -> Te
     if "top_k" not in settings:
         return drawn(tp.softmax(scores, -1), draw)
     order = tp.argsort(-scores, -1)  # the most likely token first
-    probabilities = tp.softmax(scores.take_along_axis(order, -1), -1)
+    ranks, top_p = tp.arange(scores.shape[-1]), settings["top_p"]
+    left = tp.where(ranks < settings["top_k"], scores.take_along_axis(order, -1), EXCLUDED)
+    probabilities = tp.softmax(left, -1)  # of the `top_k` tokens alone
     before = probabilities.cumsum(-1) - probabilities
-    inside = tp.arange(scores.shape[-1]) < settings["top_k"]
-    inside = inside & (before < settings["top_p"]) & (probabilities >= settings["min_p"] * probabilities.max(-1))
+    nucleus = (before < top_p) | (top_p >= 1)  # sums are rounded: without top_p, no token is dropped
+    inside = nucleus & (probabilities >= settings["min_p"] * probabilities.max(-1))
     kept = tp.where(inside, probabilities, 0.0)
     return order.index(0, drawn(kept, draw))
 
 
-def token_counts(token: Tensor, vocabulary: int, u: Expr, r: Expr, j: Expr) -> Tensor:
-    """How often each token of the vocabulary stands before the token u of a text, after the prompts r, in their samples j."""
+def token_counts(token: Tensor, vocabulary: int, u: Expr, r: Expr, j: Expr, before: Tensor | None = None) -> Tensor:
+    """How often each token of the vocabulary stands before the token u of a text, after the prompts r, in their samples j.
+
+    `before` [vocabulary] over r is how often it is in a part of the text that stands in the prompt.
+    """
     counts = tp.recurrence((vocabulary,), domain=(u, r, j), name="counts")
-    counts[u, r, j, u < 1] = tp.zeros((vocabulary,))
+    counts[u, r, j, u < 1] = tp.zeros((vocabulary,)) if before is None else before
     counts[u, r, j] = (counts + tp.one_hot(token, vocabulary))[u - 1, r, j]
     return counts
 

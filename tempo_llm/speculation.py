@@ -95,7 +95,7 @@ def trace_speculating(
             of_draft = [layer for layer, _ in layers[len(stacks) :]]
             drafter = Llama(draft.config, drafting_stacks, of_draft, draft.weights, DRAFT)
         model = Llama(config, stacks, [layer for layer, _ in layers[: len(stacks)]], weights)
-        blocks = Blocks(n, N, s, block, start, limit, config.max_position_embeddings, past)
+        blocks = Blocks(n, N, s, block, start, start, config.max_position_embeddings, past)
         last = last_hidden(model, prompt, blocks, r)
 
         before = tp.recurrence((config.hidden_size,), weights.computed, domain=(u, k, r, j), name="before")
@@ -133,7 +133,7 @@ def trace_speculating(
         rounds = Rounds(m, M, blocks, is_mixed, u, k, places, total, accepted, speculation.most_new)
         if draft is not None and drafter is not None:
             most = draft.config.max_position_embeddings
-            drafted_blocks = Blocks(n, N, s, block, start, limit, most, past)
+            drafted_blocks = Blocks(n, N, s, block, start, start, most, past)
             last_hidden(drafter, prompt, drafted_blocks, r)  # the prompt's keys, values and states
             drafting = Rounds(m, M, drafted_blocks, is_mixed, u, k, places, total, accepted, speculation.most_new, True)
             expected = drafter.logits(drafter.after(token, (u, k, r, j), drafting))
@@ -152,8 +152,9 @@ def trace_speculating(
         if used is not None:
             used_before = tp.recurrence((vocabulary,), domain=(u, k, r, j), name="used_before")
             used_after = used_before + tp.one_hot(token, vocabulary)
-            rounds.go_on(used_before, tp.zeros((vocabulary,)), used_after)
-            used[u, k, r, j, u < 1] = tp.zeros((vocabulary,))
+            counts_before = tp.input("counts_before", (vocabulary,), domain=(r,))
+            rounds.go_on(used_before, counts_before, used_after)
+            used[u, k, r, j, u < 1] = counts_before
             used[u, k, r, j] = used_after[u - 1, k, r, j]
 
         outputs: dict[str, Tensor] = {"text": text}

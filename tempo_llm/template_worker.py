@@ -1,12 +1,17 @@
 """Renders a chat template in a process of its own, whose memory and time are limited: a template is downloaded code.
 
+Templates find there what they find in `transformers`: its filters, functions, extensions of Jinja, and settings of white space.
+
 It reads a JSON object from standard input, `{"template", "conversations", "prompt", "tokens", "paths", "bytes"}`, and writes one: `{"texts"}`, or `{"error"}`.
 With `--many`, each line is such an object, and so is each line that it writes.
 It imports nothing of this package, so that it starts quickly.
 """
 
 import json
+import re
 import sys
+
+NOT_ASCII = "[^\t\n -~\ue000\ue001]"  # without the marks in special tokens that a message spells out, and of a reply
 
 
 def main() -> None:
@@ -53,10 +58,21 @@ def answer_to(request: dict) -> dict[str, object]:  # type: ignore[type-arg]  # 
 
         return datetime.now().strftime(layout)
 
+    def to_json(
+        value: object,
+        ensure_ascii: bool = False,
+        indent: "int | str | None" = None,
+        separators: "tuple[str, str] | None" = None,
+        sort_keys: bool = False,
+    ) -> str:
+        """JSON as Python writes it; Jinja's own filter would write `<` as \\u003c. The marks of this package stay as they are."""
+        text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)
+        return re.sub(NOT_ASCII, lambda match: json.dumps(match[0])[1:-1], text) if ensure_ascii else text
+
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
     )
-    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    environment.filters["tojson"] = to_json
     environment.globals.update(raise_exception=refuse, strftime_now=now)
     answer: dict[str, object]
     try:

@@ -24,7 +24,7 @@ Place = IntoExpr | slice
 
 
 class Time(Protocol):
-    """A point's position in its text, int32, and how many positions the text may have."""
+    """A point's position in its text, int32, and the number of tokens that the frequencies of LongRoPE follow from: those of the prompt."""
 
     @property
     def position(self) -> Tensor | Expr: ...

@@ -83,7 +83,7 @@ class Tokenizer:
         if isinstance(value, str):
             return self._guarded(value)
         if isinstance(value, Mapping):
-            return {name: self._guarded_json(each) for name, each in value.items()}
+            return {self._guarded(name): self._guarded_json(each) for name, each in value.items()}
         return [self._guarded_json(each) for each in value] if isinstance(value, (list, tuple)) else value
 
     def as_json(self) -> str:

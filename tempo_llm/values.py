@@ -36,6 +36,15 @@ class Values:
     def error(self, message: str, hint: str | None = None) -> ModelConfigError:
         return ModelConfigError(f"{self.source}: {message}", hint=hint)
 
+    def either(self, key: str, older: str) -> object:
+        """A value that has two names in two generations of files. Raises ModelConfigError if both are there and differ."""
+        value, old = self.get(key), self.get(older)
+        if value is not None and old is not None and value != old:
+            raise self.error(
+                f"{key} is {shown(value)}, but {older} is {shown(old)}", hint=f"keep one of the two: {key} is the newer key"
+            )
+        return old if value is None else value
+
     def size(self, key: str, default: int | None = None) -> int:
         """A positive integer."""
         value = self.get(key, default)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,13 +71,7 @@ class Asking:
     def chat(self, body: ChatBody) -> Asked:
         tokenizer = self.model.tokenizer
         tools = Tools.of(body, tokenizer)
-        messages = [_message(message, number) for number, message in enumerate(body.messages)]
-        if tools is not None:
-            tools.tell(messages)
-        try:
-            prompt = tokenizer.encode_messages(messages, {} if tools is None else tools.variables, self._templates)
-        except LlmError as error:
-            raise Problem(400, error.message, "messages", "invalid_value") from None
+        prompt = self._conversation(body, tools)
         if body.top_logprobs is not None and not body.logprobs:
             raise Problem(400, "`top_logprobs` needs `logprobs`: true", "top_logprobs", "invalid_value")
         most = body.max_completion_tokens or body.max_tokens
@@ -90,6 +85,26 @@ class Asking:
             raise Problem(400, "`response_format` and `tools` exclude each other here", "response_format", "unsupported")
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         return self._asked(body, [prompt], [new], logprobs, tools, schema)
+
+    def _conversation(self, body: ChatBody, tools: Tools | None) -> list[int]:
+        """The tokens of a conversation. Templates find the arguments of past calls as objects, as in `transformers`.
+
+        Some templates write arguments as they are, and so need a text: where one fails with objects, it gets texts.
+        """
+        problem: LlmError | None = None
+        for has_objects in (True, False):
+            messages = [_message(message, number, has_objects) for number, message in enumerate(body.messages)]
+            if tools is not None:
+                tools.tell(messages)
+            try:
+                variables = {} if tools is None else tools.variables
+                return self.model.tokenizer.encode_messages(messages, variables, self._templates)
+            except LlmError as error:
+                problem = problem or error
+            if not any(message.tool_calls for message in body.messages):
+                break
+        assert problem is not None
+        raise Problem(400, problem.message, "messages", "invalid_value")
 
     def grammar(self, asked: Asked) -> Grammar | None:
         """A matcher of its own for one job."""
@@ -193,8 +208,8 @@ class Asking:
         return min(room, self.max_new_tokens) if most is None else most
 
 
-def _message(message: ChatMessage, number: int) -> dict[str, object]:
-    """A message as templates know it."""
+def _message(message: ChatMessage, number: int, has_objects: bool) -> dict[str, object]:
+    """A message as templates know it. The arguments of its calls are objects, or texts as in the request."""
     content = message.content
     if isinstance(content, list):
         content = "".join(part.text for part in content)
@@ -203,12 +218,28 @@ def _message(message: ChatMessage, number: int) -> dict[str, object]:
     role = "system" if message.role == "developer" else message.role
     given: dict[str, object] = {"role": role, "content": content or ""}
     if message.tool_calls:
-        given["tool_calls"] = [call.model_dump(exclude={"index"}) for call in message.tool_calls]
+        calls = [call.model_dump(exclude={"index"}) for call in message.tool_calls]
+        for place, call in enumerate(calls if has_objects else ()):
+            function, where = call["function"], f"messages.{number}.tool_calls.{place}.function.arguments"
+            function["arguments"] = _arguments(function["arguments"], where)
+        given["tool_calls"] = calls
     if message.tool_call_id is not None:
         given["tool_call_id"] = message.tool_call_id
     if message.name is not None:
         given["name"] = message.name
     return given
+
+
+def _arguments(text: str, place: str) -> dict[str, Any]:
+    """The arguments of a past call. Clients write none of them as a text without anything, or as null."""
+    try:
+        value = json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise Problem(400, f"`{place}` is not JSON: {error}", "messages", "invalid_value") from None
+    if not isinstance(value, dict) and value is not None:
+        words = f"`{place}` is a JSON {type(value).__name__}; it must be an object"
+        raise Problem(400, words, "messages", "invalid_value")
+    return value or {}
 
 
 def _unsupported(param: str, why: str) -> Problem:

@@ -76,7 +76,7 @@ class Engine:
         for size in self._blocks:
             nobody = Job([0] * (size + 1), 1, lambda update: None)
             nobody.choice = choice_of(nobody, self.generator.config.vocab_size)
-            self._read(Row(0, nobody, None))
+            self._read(Row(0, nobody, None, self.generator.config))
         self.prompt_tokens = 0
         self._choice.compile_first()
 
@@ -201,10 +201,10 @@ class Engine:
             for job in ready:
                 self._waiting.remove(job)
         for job in ready:
-            row = Row(self._free.pop(), job, self.tokenizer)
+            row = Row(self._free.pop(), job, self.tokenizer, self.generator.config)
             self._busy[row.number] = row
             self.cache.reset(row.number)
-            found = None if self.prefixes is None else self.prefixes.find(job.prompt, TILE)
+            found = None if self.prefixes is None else self.prefixes.find(row.names, TILE)
             if found is not None:
                 for start, block in row.share(*found):
                     self.cache.write_block(block, row.number, start)
@@ -215,8 +215,8 @@ class Engine:
         start, stop, size = row.next_block()
         traced = self._blocks[size]
         token = np.zeros(size, np.int32)
-        token[: stop - start] = row.job.prompt[start:stop]
-        numbers = {"start": start, "stop": stop, "row": row.number, "length": len(row.job.prompt) + row.job.max_new_tokens}
+        token[: stop - start] = row.prompt[start:stop]
+        numbers = {"start": start, "stop": stop, "row": row.number, "length": len(row.prompt)}
         inputs: dict[str, np.ndarray] = {
             "token": token,
             **{name: np.asarray(number, np.int32) for name, number in numbers.items()},
@@ -225,7 +225,7 @@ class Engine:
         }
         outputs = traced.program.run({name: inputs[name] for name in traced.program.inputs})
         self.cache.write_block(outputs, row.number, start)
-        self.prompt_tokens += stop - start
+        self.prompt_tokens += 0 if row.count else stop - start  # a text that is read anew is no prompt
         row.read(stop, outputs)
 
     def _share(self, row: Row) -> None:
@@ -250,8 +250,10 @@ class Engine:
             self.tokens += 1
             if update.is_last:
                 self._finish(row, update)
-            else:
-                _tell(row.job, update)
+                continue
+            if row.outgrows():
+                self.cache.reset(number)
+            _tell(row.job, update)
 
     def _step(self, rows: Mapping[int, Row]) -> np.ndarray:
         """The logits [rows, vocabulary] after the last token of each of some rows. The other rows write nothing."""
@@ -259,7 +261,7 @@ class Engine:
         position, active = np.full(self.rows, self._places, np.int32), np.zeros(self.rows, np.int32)
         for number, row in rows.items():
             token[number], position[number], active[number] = row.token, row.position, 1
-            length[number] = len(row.job.prompt) + row.job.max_new_tokens
+            length[number] = len(row.prompt)
         inputs = {
             "token": token,
             "position": position,

@@ -152,7 +152,7 @@ class Traced:
 def token_program(generator: Generator, rows: int, places: int) -> Traced:
     """A token of each row: `token`, `position`, `length` and `active` int32 [rows] to `logits` [rows, vocabulary].
 
-    `length` is how many positions the text may have in the end. A row that is not `active` keeps its state. Further inputs are
+    `length` is how many tokens the prompt of a row has. A row that is not `active` keeps its state. Further inputs are
     `tiles.K` and `count.K` for pattern K, the caches and the states; further outputs go into them.
     """
     stacks = stacks_of(generator.config, generator.attention)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tempo_llm.config import LlamaConfig
+from tempo_llm.past import names
 from tempo_llm.prefixes import Kept, Prefix
 from tempo_llm.requests import TokenLogprobs
 from tempo_llm.sampling import NOT_FINITE, uniform_draws
@@ -30,10 +32,15 @@ def choice_of(job: Job, vocabulary: int) -> RowChoice:
 
 
 class Row:
-    """A job in the row `number`. Of its prompt, `filled` positions are in the cache; the last token is computed with the first new one."""
+    """A job in the row `number`. Of its prompt, `filled` positions are in the cache; the last token is computed with the first new one.
 
-    def __init__(self, number: int, job: Job, tokenizer: Tokenizer | None):
-        self.number, self.job, self.filled = number, job, 0
+    With LongRoPE, a text that grows beyond the short context is read anew from its beginning, as a prompt.
+    """
+
+    def __init__(self, number: int, job: Job, tokenizer: Tokenizer | None, config: LlamaConfig):
+        self.number, self.job, self.filled, self._config = number, job, 0, config
+        self.prompt = list(job.prompt)  # what is read: the prompt, and perhaps a part of the text
+        self._text: list[int] = []
         assert job.choice is not None
         self.choice = job.choice
         self.writer = Writer(tokenizer, job.stops, job.prompt)
@@ -43,16 +50,29 @@ class Row:
     @property
     def is_reading(self) -> bool:
         """Whether a part of the prompt is not in the cache yet."""
-        return self.filled < len(self.job.prompt) - 1
+        return self.filled < len(self.prompt) - 1
 
     @property
     def position(self) -> int:
         """That of the token whose successor comes next."""
         return len(self.job.prompt) - 1 + self.count
 
+    @property
+    def names(self) -> list[int]:
+        """What is read, as prefixes are named by it."""
+        return names(self.prompt, self._config)
+
+    def outgrows(self) -> bool:
+        """Whether the text has grown beyond the short context; it is read anew then."""
+        short, tokens = self._config.short_context, [*self.job.prompt, *self._text]
+        if short is None or not len(self.prompt) <= short < len(tokens):
+            return False
+        self.prompt, self.filled, self.blocks = tokens, 0, []
+        return True
+
     def next_block(self) -> tuple[int, int, int]:
         """The first position of the next block of the prompt, the one after its last, and the size of its program."""
-        stop = min(len(self.job.prompt) - 1, self.filled + TILE)
+        stop = min(len(self.prompt) - 1, self.filled + TILE)
         return self.filled, stop, SHORT_BLOCK if stop - self.filled <= SHORT_BLOCK else TILE
 
     def read(self, stop: int, outputs: dict[str, np.ndarray]) -> None:
@@ -73,7 +93,7 @@ class Row:
         """What later prompts may share: the whole blocks of this one."""
         if self.job.cached_tokens == TILE * len(self.blocks):  # all of it is kept already
             return None
-        tokens = tuple(int(token) for token in self.job.prompt[: TILE * len(self.blocks)])
+        tokens = tuple(self.names[: TILE * len(self.blocks)])
         return Prefix(tokens, {name: Kept(np.concatenate([b[name] for b in self.blocks]), None) for name in self.blocks[0]})
 
     def take(self, chosen: Chosen) -> Update:
@@ -87,6 +107,7 @@ class Row:
             job.first_token_at = time.monotonic()
         self.choice.took(token)
         self.token, self.count = token, self.count + 1
+        self._text.append(token)
         if job.grammar is not None:
             job.grammar.take(token)
         is_end = token in job.stop_ids

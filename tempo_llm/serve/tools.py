@@ -46,7 +46,7 @@ class Tools:
                 raise Problem(
                     400, f"`tool_choice` names {name!r}; the tools are {', '.join(names)}", "tool_choice", "invalid_value"
                 )
-        template = "" if tokenizer.template is None else tokenizer.template.text
+        template = "" if tokenizer.template is None else tokenizer.template.with_tools(functions)
         return Tools(functions, choice == "required" or isinstance(choice, NamedTool), template)
 
     @property

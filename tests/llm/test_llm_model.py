@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -337,6 +338,41 @@ def test_names_of_models(checkpoint: Any, tmp_path: Path, monkeypatch: pytest.Mo
     assert all(name == name.lower() for name in REPOSITORIES)
 
 
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("llama3.2", "llama-3.2-1b or llama-3.2-1b-instruct or llama-3.2-3b or llama-3.2-3b-instruct"),
+        ("Llama_3.1_8B_instruct", "llama-3.1-8b-instruct"),
+        ("mistal-7b", "mistral-7b"),
+        ("tinylama", "tiny-llama or tinyllama"),
+        ("tiny_llama", "tiny-llama or tinyllama"),
+        ("qwen", "qwen2-0.5b or qwen2-0.5b-instruct"),
+        ("nothing-like-it", None),
+    ],
+)
+def test_names_that_are_near(name: str, near: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tempo_llm.hub import locate
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RequestError) as caught:
+        locate(name)
+    assert f"hint: did you mean {near}" in str(caught.value) if near else "did you mean" not in str(caught.value)
+    assert "--model OWNER/NAME" in str(caught.value)
+
+
+def test_a_repository_is_downloaded_to_where_it_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the package of the hub too. The same command finds the weights then."""
+    from tempo_llm.hub import locate
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    for name, repository in (("Llama-3.2-3B", "meta-llama/Llama-3.2-3B"), ("someone/some-model", "someone/some-model")):
+        with pytest.raises(RequestError, match=f"hf download {repository} --local-dir checkpoints/{name}$"):
+            locate(name)
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+        assert locate(name) == Path("checkpoints") / name
+
+
 def test_names_in_the_cache_of_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = pytest.importorskip("huggingface_hub")
     from tempo_llm.hub import locate
@@ -356,5 +392,6 @@ def test_names_in_the_cache_of_hugging_face(tmp_path: Path, monkeypatch: pytest.
         locate("llama-3.2-3b")
     text = str(caught.value)
     assert "the cache of Hugging Face, for meta-llama/Llama-3.2-3B, https://huggingface.co/meta-llama/Llama-3.2-3B" in text
-    assert "the hub says: offline\n" in text and "huggingface-cli download meta-llama/Llama-3.2-3B" in text
+    assert "the hub says: offline\n" in text
+    assert "download the weights: hf download meta-llama/Llama-3.2-3B --local-dir checkpoints/llama-3.2-3b" in text
     assert asked[1:] == [("meta-llama/Llama-3.2-3B", True), ("meta-llama/Llama-3.2-3B", False)]

@@ -262,6 +262,21 @@ def test_200_tokens_equal_those_of_transformers(tmp_path: Path, name: str) -> No
     assert len(set(expected)) > 3
 
 
+def test_a_text_that_outgrows_the_original_context_equals_that_of_transformers(tmp_path: Path) -> None:
+    """From 16 tokens on, all of a text is computed with the long factors, in `transformers` too."""
+    import torch
+
+    model = save(ROWS["phi 3, longrope, long factors"], tmp_path)
+    model.generation_config.eos_token_id = None
+    prompts = [[5, 9, 100, 7, 3, 60, 2, 11], [4], list(range(16)), list(range(40, 57))]
+    for prompt, completion in zip(
+        prompts, tempo_llm.load(tmp_path).generate(prompts, 30, ignore_eos=True).completions, strict=True
+    ):
+        ids = torch.tensor([prompt])
+        tokens = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=30, do_sample=False, pad_token_id=0)
+        assert list(completion.token_ids) == tokens[0, len(prompt) :].tolist()
+
+
 def test_tokens_equal_those_of_transformers(tmp_path: Path) -> None:
     """With a window and biases, the decoding program gives the same tokens too."""
     import torch

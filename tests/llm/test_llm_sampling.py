@@ -9,7 +9,8 @@ import pytest
 
 import tempo_core as tp
 from tempo_llm import RequestError, Sampling
-from tempo_llm.sampling import NOT_FINITE, choose, drawn, penalized, settings, token_counts, uniform_draws
+from tempo_llm.sampling import NOT_FINITE, Features, choose, drawn, penalized, settings, token_counts, uniform_draws
+from tempo_llm.serve.choice import choice_program
 
 VOCABULARY = 12
 
@@ -34,8 +35,9 @@ def plain_choice(
     weights /= weights.sum()
     order = sorted(range(VOCABULARY), key=lambda token: -weights[token])
     kept, together = np.zeros(VOCABULARY), 0.0
-    for rank, token in enumerate(order):
-        fits = (not sampling.top_k or rank < sampling.top_k) and together < sampling.top_p
+    left = order[: sampling.top_k or VOCABULARY]
+    for token in left:
+        fits = together < sampling.top_p * sum(weights[left])
         if fits and weights[token] >= sampling.min_p * weights[order[0]]:
             kept[token] = weights[token]
         together += weights[token]
@@ -117,6 +119,70 @@ def test_draws_have_the_probabilities() -> None:
     counts = np.bincount(run_choice(Sampling(1.0), logits, [0], draws), minlength=VOCABULARY)
     expected = np.arange(1, VOCABULARY + 1) / np.arange(1, VOCABULARY + 1).sum()
     assert np.abs(counts / 2000 - expected).max() < 0.03
+
+
+# Token by token: the probabilities, the settings, and the shares with which tokens are drawn, by hand.
+SHARES = [0.4, 0.2, 0.1, 0.08, 0.07, 0.05, 0.04, 0.03, 0.01, 0.01, 0.005, 0.005]
+ORDERS: dict[str, tuple[list[float], Sampling, list[float]]] = {
+    "the nucleus is of the K tokens that are left: 4/7, 2/7, 1/7": (SHARES, Sampling(1.0, 3, 0.8), [2 / 3, 1 / 3]),
+    "K alone": (SHARES, Sampling(1.0, 3), [4 / 7, 2 / 7, 1 / 7]),
+    "the nucleus alone": (SHARES, Sampling(1.0, top_p=0.65), [4 / 7, 2 / 7, 1 / 7]),
+    "temperature comes before the nucleus: 16/21, 4/21, 1/21": (SHARES, Sampling(0.5, 3, 0.7), [1.0]),
+    "the nucleus comes before min_p": ([0.5, 0.2, 0.2, 0.05, 0.05], Sampling(1.0, 0, 0.75, 0.3), [5 / 9, 2 / 9, 2 / 9]),
+    "min_p is of the greatest": ([0.5, 0.2, 0.2, 0.05, 0.05], Sampling(1.0, 4, 1.0, 0.2), [5 / 9, 2 / 9, 2 / 9]),
+    "all four": ([0.4, 0.2, 0.2, 0.1, 0.1], Sampling(0.5, 4, 0.97, 0.2), [16 / 24, 4 / 24, 4 / 24]),
+    "one token at least": (SHARES, Sampling(1.0, 2, 1e-30, 1.0), [1.0]),
+}
+
+
+def logits_of(shares: list[float]) -> np.ndarray:
+    return np.log(np.asarray([*shares, *[1e-9] * (VOCABULARY - len(shares))], np.float32))
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_the_order_of_the_settings(name: str) -> None:
+    """Temperature, top_k, top_p of those that are left, min_p. Draws are a grid, so that shares are exact up to its width."""
+    shares, sampling, expected = ORDERS[name]
+    logits, draws = np.tile(logits_of(shares), (700, 1)), (np.arange(701, dtype=np.float32) - 0.5) / 700
+    counts = np.bincount(run_choice(sampling, logits, [0], draws), minlength=VOCABULARY)
+    np.testing.assert_allclose(counts / 700, np.pad(expected, (0, VOCABULARY - len(expected))), atol=2 / 700)
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_a_row_of_the_server_has_the_same_order(name: str, choices: Any) -> None:
+    shares, sampling, expected = ORDERS[name]
+    names = ("temperature", "top_k", "top_p", "min_p")
+    values = dict(zip(names, (sampling.temperature, sampling.top_k or VOCABULARY, sampling.top_p, sampling.min_p), strict=True))
+    inputs = {name: np.full(140, value, "int32" if name == "top_k" else "float32") for name, value in values.items()}
+    draws = (np.arange(140, dtype=np.float32) + 0.5) / 140
+    result = choices.run({"logits": np.tile(logits_of(shares), (140, 1)), "draw": draws, **inputs})
+    counts = np.bincount(result["token"], minlength=VOCABULARY)
+    np.testing.assert_allclose(counts / 140, np.pad(expected, (0, VOCABULARY - len(expected))), atol=2 / 140)
+
+
+@pytest.fixture(scope="module")
+def choices() -> Any:
+    return choice_program(Features(is_sampled=True, is_filtered=True), 140, VOCABULARY, tp.Config())
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore")
+def test_shares_are_those_of_transformers() -> None:
+    """For settings of all kinds, on random logits, without ties."""
+    import torch
+    from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+    random = np.random.default_rng(6)
+    for _ in range(200):
+        logits = random.normal(0, 2, VOCABULARY).astype(np.float32)
+        top_k, top_p = int(random.integers(1, VOCABULARY + 1)), float(random.uniform(0.05, 1))
+        sampling = Sampling(float(random.uniform(0.3, 2)), top_k, top_p, float(random.choice([0, random.random()])))
+        scores = torch.tensor(logits[None])
+        rest = [TopKLogitsWarper(top_k), TopPLogitsWarper(top_p), MinPLogitsWarper(sampling.min_p)]
+        for warper in (TemperatureLogitsWarper(sampling.temperature), *rest):
+            scores = warper(None, scores)
+        expected = torch.softmax(scores, -1)[0].numpy()
+        np.testing.assert_allclose(plain_choice(sampling, logits, [], [], 0.5)[1], expected, rtol=1e-4, atol=1e-6)
 
 
 EDGE = np.float32(1 - 2**-24)  # the largest draw
