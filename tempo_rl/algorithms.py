@@ -197,7 +197,8 @@ class Algorithm(KnowsOtherNames):
         self._player = recipe  # of the policy: in a run with many members, that of one of them
         self._checkpoint: Checkpoint | None = None  # from which it goes on
         self._draws = np.random.default_rng(recipe.seed)  # seeds of what `predict` draws
-        self._file, self._untrusted = Path(), tuple[str, ...]()  # where it was loaded from, and what its environment may not import
+        self._file = Path()  # from which it was loaded
+        self._untrusted: tuple[str, ...] = ()  # what its environment may not import
 
     def train(
         self,

@@ -79,14 +79,22 @@ def _moved(graph: Graph, node: Node, step: Symbol, by: int) -> Domain:
         limits.append(at_least_zero(last - there if by > 0 else there))
     else:
         limits += [at_least_zero(last - step.expr - shift) for shift in shifts if shift]
-        limits += [part.substitute(edge.points(s.domain)) for edge, s in zip(node.inputs, sources, strict=True) for part in s.domain.condition.parts]
+        limits += [
+            part.substitute(edge.points(s.domain))
+            for edge, s in zip(node.inputs, sources, strict=True)
+            for part in s.domain.condition.parts
+        ]
     parts = list(dict.fromkeys(conjunction(*limits).parts))
     return replace(node.domain, condition=conjunction(*(part for k, part in enumerate(parts) if not _follows(part, parts, k))))
 
 
 def _follows(part: Bool, parts: list[Bool], position: int) -> bool:
     """Whether a limit holds everywhere, or wherever another one does."""
-    exprs = [Expr.of(0) if k == position else other.expr for k, other in enumerate(parts) if isinstance(other, Comparison) and other.kind == ">="]
+    exprs = [
+        Expr.of(0) if k == position else other.expr
+        for k, other in enumerate(parts)
+        if isinstance(other, Comparison) and other.kind == ">="
+    ]
     return isinstance(part, Comparison) and part.kind == ">=" and any(provably_nonnegative(part.expr - other) for other in exprs)
 
 
@@ -98,12 +106,17 @@ def _moves(graph: Graph, step: Symbol, in_tables: set[int], fed: bool) -> dict[i
         if step in node.domain and (isinstance(node.op, Merge) or not later.isdisjoint(edge.source for edge in node.inputs)):
             later.add(node.id)
     for node in (graph[n] for n in reversed(forward_order(graph))):
-        if step not in node.domain or (node.id in later) == fed or node.id in in_tables or node.id not in needed or is_bound_to_its_points(node.op) or step in around(graph, node):
+        stays = (node.id in later) == fed or node.id in in_tables or node.id not in needed or is_bound_to_its_points(node.op)
+        if stays or step not in node.domain or step in around(graph, node):
             continue
         distances = {_distance(graph, reader, slot, step, moves) for reader, slot in users[node.id]}
         by = distances.pop() if len(distances) == 1 else None
         if by is None and not fed:
-            starts = [step.expr - part.expr for part in node.domain.condition.parts if isinstance(part, Comparison) and part.kind == ">="]
+            starts = [
+                step.expr - part.expr
+                for part in node.domain.condition.parts
+                if isinstance(part, Comparison) and part.kind == ">="
+            ]
             by = max(first.constant for first in (needed[node.id].first, *starts, Expr.of(0)) if first.is_constant)
         if by and not any(_begins_before(graph, reader.inputs[slot], step, by) for reader, slot in users[node.id]):
             moves[node.id] = by
