@@ -36,9 +36,12 @@ class Codec:
         return list(fast.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def guarded(self, text: str) -> str:
-        """A text in which no special token is left: a MARK stands behind the first character of each."""
+        """A text in which no special token is left: a MARK stands behind the first character of each.
+
+        A special token of one character stays: a vocabulary has no other spelling of it.
+        """
         text = text.replace(MARK, "")
-        for token in self.special:
+        for token in (each for each in self.special if len(each) > 1):
             text = text.replace(token, f"{token[:1]}{MARK}{token[1:]}")
         return text
 

@@ -10,16 +10,19 @@ from typing import Any, cast
 import pytest
 
 from tempo_llm import Tokenizer
+from tempo_llm.config import LlamaConfig
 from tempo_llm.serve.answers import Answer, ChatAnswer
 from tempo_llm.serve.asked import Asked
 from tempo_llm.serve.choice import Chosen
 from tempo_llm.serve.jobs import Job, Update
 from tempo_llm.serve.rows import Row
 from tempo_llm.writer import Writer
+from tests.llm import models
 from tests.llm.vocabularies import FORMS, FOX, GO, PIECES, THE, byte_level, byte_of, write_form
 
 pytest.importorskip("tokenizers")
 
+CONFIG = LlamaConfig.from_values(models.VALUES)
 KINDS = ["json of bytes", "json of pieces", "both", "pieces alone", "pieces, no first space", "unigram"]
 LEVEL = byte_level()["model"]["vocab"]
 FALLBACK = {f"<0x{byte:02X}>": byte for byte in range(256)}
@@ -140,7 +143,7 @@ def served(
     asked = Asked([prompt], [len(ids)], cast(Any, None), 0, 1, frozenset([2]), stops, 5, chunks is not None, False, False)
     job = Job(prompt, len(ids), lambda update: None, stop_ids=frozenset(), stops=stops, has_logprobs=True)
     job.choice = cast(Any, SimpleNamespace(took=lambda token: None))
-    row, answer = Row(0, job, tokenizer), kind(asked, "model", tokenizer)
+    row, answer = Row(0, job, tokenizer, CONFIG), kind(asked, "model", tokenizer)
     for token in ids:
         update: Update = row.take(Chosen(token, -1.0, tuple(top) or ((token, -1.0),)))
         answer.take(0, update)

@@ -144,6 +144,17 @@ def test_special_tokens_in_a_users_text_are_text(directory: Path) -> None:
         assert plain.count(4) == (0 if raw else 1) and tokenizer.decode(plain) == text
 
 
+def test_a_special_token_of_one_character_is_not_lost(directory: Path) -> None:
+    file = directory / "tokenizer.json"
+    content = json.loads(file.read_text())
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    bar = content["model"]["vocab"]["|"]
+    file.write_text(json.dumps({**content, "added_tokens": [*content["added_tokens"], {"id": bar, "content": "|", **flags}]}))
+    tokenizer = Tokenizer.from_directory(directory)
+    ids = tokenizer.encode("a|b</s>", raw=True)
+    assert ids.count(bar) == 1 and 2 not in ids and tokenizer.decode(ids) == "ab</s>"
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
