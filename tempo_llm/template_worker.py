@@ -11,7 +11,7 @@ import json
 import re
 import sys
 
-NOT_ASCII = "[^\t\n -~\ue000\ue001]"  # without the marks in special tokens that a message spells out, and of a reply
+NOT_ASCII = "[^\t\n -~\ufdd0\ue001]"  # without the marks in special tokens that a message spells out, and of a reply
 
 
 def main() -> None:
