@@ -12,7 +12,6 @@ from tempo_core.passes.base import Pass
 from tempo_core.passes.batch.wavefront import may_have_tables
 from tempo_core.passes.clean.narrow import around, at_points, is_bound_to_its_points
 from tempo_core.passes.decisions import note
-from tempo_core.passes.keep.needed import needed_points
 from tempo_core.passes.ranges.linear_forms import shift_of
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, at_least_zero, conjunction
 from tempo_core.symbolic.domain import Domain, Point, Range
@@ -22,13 +21,12 @@ from tempo_core.symbolic.proof import provably_nonnegative
 
 @dataclass(frozen=True)
 class Align(Pass):
-    """Count the points of an operation from 0, or as its only readers do.
+    """Count the points of an operation as its readers do, or from 0.
 
     Before: an operation runs at the points at which it was written. After: if all its readers are operations that read it at one distance,
-    it runs at their points, so that they may be one statement. Else its first needed point is 0. No values of other points are
-    computed. Neither where values are merged nor where the outside sees them does the numbering of points change.
-
-    This is so for what reads recurrences, before anything is vectorized; with `fed`, for what they read and stays in loops, afterwards.
+    it runs at their points, so that they may be one statement. Else, if it begins at a later point, it is counted from 0. Recurrences and
+    results keep their points. So do tables over two steps, which run by diagonals (`wavefront`). What reads recurrences is aligned before
+    anything is vectorized; with `fed`, what they read and stays in their loops.
 
     Rewrite: `n[t] = f(v[t - 1]) where t >= 1; v[t] = n[t]` -> `n[t] = f(v[t]) where t + 1 < T; v[t] = n[t - 1]`
     """
@@ -100,14 +98,19 @@ def _follows(part: Bool, parts: list[Bool], position: int) -> bool:
 
 def _moves(graph: Graph, step: Symbol, in_tables: set[int], fed: bool) -> dict[int, int]:
     """By how many points the numbering of each operation over a step moves."""
-    needed, users, moves = needed_points(graph, step), graph.users(), dict[int, int]()
+    users, moves = graph.users(), dict[int, int]()
     later: set[int] = set()
     for node in (graph[n] for n in forward_order(graph)):
         if step in node.domain and (isinstance(node.op, Merge) or not later.isdisjoint(edge.source for edge in node.inputs)):
             later.add(node.id)
     for node in (graph[n] for n in reversed(forward_order(graph))):
-        stays = (node.id in later) == fed or node.id in in_tables or node.id not in needed or is_bound_to_its_points(node.op)
-        if stays or step not in node.domain or step in around(graph, node):
+        if (
+            step not in node.domain
+            or (node.id in later) == fed
+            or node.id in in_tables
+            or is_bound_to_its_points(node.op)
+            or step in around(graph, node)
+        ):
             continue
         distances = {_distance(graph, reader, slot, step, moves) for reader, slot in users[node.id]}
         by = distances.pop() if len(distances) == 1 else None
@@ -117,18 +120,19 @@ def _moves(graph: Graph, step: Symbol, in_tables: set[int], fed: bool) -> dict[i
                 for part in node.domain.condition.parts
                 if isinstance(part, Comparison) and part.kind == ">="
             ]
-            by = max(first.constant for first in (needed[node.id].first, *starts, Expr.of(0)) if first.is_constant)
+            by = max(first.constant for first in (*starts, Expr.of(0)) if first.is_constant)
         if by and not any(_begins_before(graph, reader.inputs[slot], step, by) for reader, slot in users[node.id]):
             moves[node.id] = by
     return moves
 
 
 def _distance(graph: Graph, reader: Node, slot: int, step: Symbol, moves: dict[int, int]) -> int | None:
-    """At which distance from its own point an operation reads one; None if it is bound to its points, or reads otherwise."""
+    """At which distance from its own point a node reads one; None if its own points do not say where to compute that."""
     edge = reader.inputs[slot]
-    shift = shift_of(edge, graph[edge.source], step)
-    is_free = step in reader.domain and not is_bound_to_its_points(reader.op)
-    return shift + moves.get(reader.id, 0) if is_free and shift is not None else None
+    shift = shift_of(edge, graph[edge.source], step) if step in reader.domain else None
+    if is_bound_to_its_points(reader.op):
+        return shift if isinstance(reader.op, Merge) and shift and shift > 0 else None  # v[t - 1] = f(v), where v runs backwards
+    return None if shift is None else shift + moves.get(reader.id, 0)
 
 
 def _begins_before(graph: Graph, edge: Edge, step: Symbol, first: int) -> bool:
