@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
+from tempo_core.ir.dependence import feeding
 from tempo_core.ir.graph import Key
 from tempo_core.ir.names.naming import names, value_names
 from tempo_core.ir.names.user_lines import Sources, span
@@ -76,7 +77,9 @@ def _smaller(scheduled: Scheduled, key: Key, read: Read, back: Mapping[Symbol, S
         index = _written(index)
         if slots == 1:
             continue
-        if reader.id in back[step] or reader.name.startswith("grad_"):
+        is_whole = isinstance(index, Range) and not index.start.steps | index.stop.steps
+        feeds = is_whole and reader.id in feeding(graph, [graph[n] for n in back[step]])
+        if feeds or reader.id in back[step] or reader.name.startswith("grad_"):
             yield f'for the gradient, `Config(checkpoint={{"{step}": {math.isqrt(slots - 1) + 1}}})`'
         elif isinstance(index, Range) and index.start.steps | index.stop.steps:
             yield f"a shorter window in place of `[{index}]`, or a recurrence that carries what is made of it, as `s[{step} + 1] = s + x`"
