@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core import prices
@@ -42,7 +43,9 @@ class Vectorize(Pass):
         graph = graph.copy()
         legal_by_step: dict[Symbol, set[int]] = {}  # of the present graph
         for step in _in_layout_order(graph, legal_by_step):
-            if step.name not in self.but:
+            if step.name in self.but:
+                _note_reads(step, _carried_reads(graph, step) if is_recording() else {})
+            else:
                 legal = legal_by_step[step] if step in legal_by_step else legal_nodes(graph, step)
                 graph, legal, nodes, beside = _with_boxes(graph, step, legal, self.exact) or (
                     graph,
@@ -335,8 +338,7 @@ def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int], besid
     """Note for each node over a step why it becomes one array along the step, or why it does not; and what makes the step a loop."""
     carried, smaller = _carried_reads(graph, step), _smaller_than_operands(graph, step, legal)
     connected = _Connected(graph, step, legal - smaller)
-    for by, read in dict.fromkeys(carried.values()):
-        note(step.name, "cannot run at once: {} reads {}", by, read)
+    _note_reads(step, carried)
     for node in graph:
         if step not in node.domain or isinstance(node.op, (ops.Input, ops.Output)):
             continue
@@ -364,7 +366,7 @@ def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int], besid
                 else "smaller than its operand, which would be kept for all points"
             )
             note(node.id, "stays in the loop over {}: {}", step, why or "it only feeds or follows that loop, point by point")
-            if why:
+            if why and any(key[0] == node.id for key in connected.whole.get(connected.groups.of(node.id), ())):
                 note(step.name, "by its price, {} does not leave it: {}", Ref(node.id), why)
         elif node.id in carried:
             note(node.id, "stays in the loop over {}: it is on a cycle, in which {} reads {}", step, *carried[node.id])
@@ -374,6 +376,11 @@ def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int], besid
             note(node.id, "stays in the loop over {}: its shape or its conditions depend on {} and on another step", step, step)
         else:
             note(node.id, "stays in the loop over {}, with values on its cycle that cannot leave it", step)
+
+
+def _note_reads(step: Symbol, carried: Mapping[int, tuple[Ref, Ref]]) -> None:
+    for reader, read in dict.fromkeys(carried.values()):
+        note(step.name, "cannot run at once: {} reads {}", reader, read)
 
 
 def _whole_reader(graph: Graph, node_id: int, step: Symbol) -> int | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
+from tempo_core.ir.dependence import feeding
 from tempo_core.ir.graph import Key
 from tempo_core.ir.names.naming import names, value_names
 from tempo_core.ir.names.user_lines import Sources, span
@@ -22,15 +23,18 @@ from tempo_core.symbolic.expr import Symbol
 
 LARGE = 10  # a store of more than this part of the peak is large
 LISTED = 4  # reasons of a step, and readers of a store
-_OPTION = "no read forbids all points at once: an option does, `disable`, `tile` or `checkpoint`"
+_OPTION = "an option makes it one: `disable`, `tile` or `checkpoint`"
 
 
 def loops(scheduled: Scheduled, reasons: Mapping[str, Iterable[str]]) -> str:
     """Each step that stays a loop, with its loops and its reasons; `reasons` are by the names of steps."""
     labels: dict[str, dict[str, None]] = {}
-    for _, around in with_loops(scheduled.root):
-        for loop in around:
-            labels.setdefault(loop.counter.name, {})[f"`{loop_label(loop)}`"] = None
+    for execute, around in with_loops(scheduled.root):
+        for loop in around:  # a loop that goes back has a counter of its own
+            steps = zip(scheduled.graph[execute.node].domain.steps, execute.point, strict=True)
+            counted = [step.name for step, at in steps if loop.counter in at.symbols] or [loop.counter.name]
+            name = loop.counter.name if loop.counter.name in counted else counted[0]
+            labels.setdefault(name, {})[f"`{loop_label(loop)}`"] = None
     lines = []
     for step, its_loops in labels.items():
         lines.append(f"  {step}: {', '.join(its_loops)}")
@@ -73,12 +77,16 @@ def _smaller(scheduled: Scheduled, key: Key, read: Read, back: Mapping[Symbol, S
         index = _written(index)
         if slots == 1:
             continue
-        if reader.id in back[step] or reader.name.startswith("grad_"):
+        is_whole = isinstance(index, Range) and not index.start.steps | index.stop.steps
+        feeds = is_whole and reader.id in feeding(graph, [graph[n] for n in back[step]])
+        if feeds or reader.id in back[step] or reader.name.startswith("grad_"):
             yield f'for the gradient, `Config(checkpoint={{"{step}": {math.isqrt(slots - 1) + 1}}})`'
         elif isinstance(index, Range) and index.start.steps | index.stop.steps:
             yield f"a shorter window in place of `[{index}]`, or a recurrence that carries what is made of it, as `s[{step} + 1] = s + x`"
         elif isinstance(index, Range):
             yield f"a recurrence in place of `[{index}]` that carries what is made of it, as `s[{step} + 1] = s + x`"
+        elif index.expr == step.expr:
+            yield f'a later loop over {step} reads it: for a gradient, `Config(checkpoint={{"{step}": {math.isqrt(slots - 1) + 1}}})`'
         else:
             yield f"read a nearer point than `[{index}]`: a slot is kept for each point between the write and the read"
     bounds = {symbol for size in node.outputs[key[1]].shape for symbol in size.symbols}
