@@ -140,7 +140,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert command.stdout.splitlines()[3].startswith(
         "a run of gamma=0.9 is better than one of gamma=0.8 with the probability 0.85 (95 % "
     )
-    assert Path("comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert Path("x0/plots/comparison.png").read_bytes().startswith(b"\x89PNG")
     one = CliRunner().invoke(app, ["compare", "x0", "y0", "--out", "one.svg", "--json"])
     assert one.exit_code == 0 and "0.9: one run in CartPole-v1 gives no interval" in one.stderr
     values = json.loads(one.stdout)

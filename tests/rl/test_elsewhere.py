@@ -124,13 +124,14 @@ def test_an_object_has_a_name_that_is_no_id(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(EnvError, match=r"Gymnasium cannot make 'Plain'.*\n  hint: give .*: load\(path, env=Plain\)$"):
         agent.evaluate(1)
     assert tempo_rl.load("agent.safetensors", env=Plain).evaluate(2).mean == 6.0
-    assert tempo_rl.A2C(Plain, **{**SMALL, "total_timesteps": 24}).train("run", resume=True).parameters is not None
     played = CliRunner().invoke(app, ["eval", "run"])
     assert played.exit_code == 1 and "hint: give the environment: --env my_module:Plain" in played.output
     Path("plain.py").write_text("class Plain:\n    pass\n")
     assert "--env plain:Plain" in CliRunner().invoke(app, ["eval", "run"]).output
     here = CliRunner().invoke(app, ["eval", "run", "--env", f"{__name__}:Plain", "--episodes", "1", "--best"])
     assert here.exit_code == 0 and "best.safetensors" in here.output and "return 6.0" in here.output
+    assert tempo_rl.A2C(Plain, **{**SMALL, "total_timesteps": 24}).train("run", resume=True).parameters is not None
+    assert f"id: {__name__}:Plain" in Path("run/config.yaml").read_text()  # it is known with its module from now on
     one = CliRunner().invoke(app, ["eval", "agent.safetensors", "--best"])
     assert one.exit_code == 1 and "--best chooses a checkpoint of a run" in one.output
     text = " ".join(CliRunner().invoke(app, ["eval", "--help"]).output.split())
