@@ -60,7 +60,7 @@ def slice_of_stack(view: View) -> Edge | None:
 
 
 def _is_single(op: ops.Op) -> bool:
-    return isinstance(op, ops.Slice) and op.stride == 1 and op.start.is_constant and op.stop == op.start + 1
+    return isinstance(op, ops.Slice) and op.stride == 1 and op.start.is_constant and bool(op.stop == op.start + 1)
 
 
 def _parts(view: View, axis: int) -> list[Edge] | None:
@@ -94,7 +94,7 @@ def _parts(view: View, axis: int) -> list[Edge] | None:
 
 def _is_stack(node: Node, axis: int) -> bool:
     is_concat = isinstance(node.op, ops.Concat) and node.op.axis == axis
-    return is_concat and node.outputs[0].shape[axis] == len(node.inputs)
+    return is_concat and bool(node.outputs[0].shape[axis] == len(node.inputs))
 
 
 def _is_function(node: Node) -> bool:
@@ -122,8 +122,8 @@ def _part(graph: Graph, edge: Edge, axis: int, k: int, parts: dict[tuple[int, in
     if key not in parts:
         build = Builder(graph, node)
         source = source_of(graph, node, axis) if _is_function(node) else None
-        if source is not None:
-            op = without(node.op, axis, source)
+        op = None if source is None else without(node.op, axis, source)
+        if source is not None and op is not None:
             operands = zip(node.inputs, source, strict=True)
             parts[key] = build.add(op, *(e if a is None else _part(graph, e, a, k, parts) for e, a in operands))
         else:

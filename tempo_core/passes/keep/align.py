@@ -51,10 +51,10 @@ def _aligned(graph: Graph, step: Symbol, in_tables: set[int], fed: bool) -> Grap
         if edge.source not in moves:
             return edge
         place, by = places[edge.source], moves[edge.source]
-        at = edge.index[place]
-        at = Point(at.expr - by) if isinstance(at, Point) else replace(at, start=at.start - by, stop=at.stop - by)
-        is_later = isinstance(at, Point) and by > 0 and edge.condition is TRUE and isinstance(reader.op, Merge)
-        condition = at_least_zero(at.expr) if is_later else edge.condition
+        was = edge.index[place]
+        at = Point(was.expr - by) if isinstance(was, Point) else replace(was, start=was.start - by, stop=was.stop - by)
+        is_later = by > 0 and edge.condition is TRUE and isinstance(reader.op, Merge)
+        condition = at_least_zero(at.expr) if is_later and isinstance(at, Point) else edge.condition
         return replace(edge, index=(*edge.index[:place], at, *edge.index[place + 1 :]), condition=condition)
 
     for node in [graph[n] for n in forward_order(graph)]:
