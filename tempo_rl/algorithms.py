@@ -294,7 +294,7 @@ class Algorithm(KnowsOtherNames):
         from tempo_rl.env.structured import as_batch
 
         policy = self._opened_policy()
-        name = self.recipe.env.id
+        name = self.recipe.env.name
         batch, is_one = as_batch(observation, policy.observations, name, self.recipe.frames)
         if seed is not None:
             require_seed(seed, "a draw")
@@ -369,7 +369,7 @@ class Algorithm(KnowsOtherNames):
             else:
                 with self._naming_env():
                     env = vector_environment(self._player, 1)
-                close_quietly(env, f"the environment {self.recipe.env.id}")
+                close_quietly(env, f"the environment {self.recipe.env.name}")
                 observations, actions = env.observations, env.actions
             self._policy = Policy(self._player, observations, actions, parameters)
         return self._policy

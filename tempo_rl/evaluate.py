@@ -185,9 +185,9 @@ def evaluate(
     env = vector_environment(recipe, min(episodes, 32), evaluation_seed(seed))
     try:
         policy = Policy(recipe, env.observations, env.actions, parameters, cache)
-        return play(env, policy, episodes, deterministic, recipe.eval_max_steps, stop, show, recipe.env.id, seed)
+        return play(env, policy, episodes, deterministic, recipe.eval_max_steps, stop, show, recipe.env.name, seed)
     finally:
-        close_quietly(env, f"the evaluation's environments {recipe.env.id}")
+        close_quietly(env, f"the evaluation's environments {recipe.env.name}")
 
 
 def require_episodes(episodes: int, seed: int) -> None:
@@ -227,7 +227,7 @@ def fault_of_environment(recipe: Recipe, parameters: Mapping[str, np.ndarray] | 
     except EnvError as error:
         return error
     finally:
-        close_quietly(env, f"the environments {recipe.env.id}")
+        close_quietly(env, f"the environments {recipe.env.name}")
     return None
 
 
@@ -261,10 +261,10 @@ class Evaluator:
         """Greedy episodes, in the same environments for all parameters; `stop` and `show` are as in `play`."""
         self._policy.use(parameters)
         recipe = self.recipe
-        return play(self._env, self._policy, recipe.eval_episodes, True, recipe.eval_max_steps, stop, show, recipe.env.id)
+        return play(self._env, self._policy, recipe.eval_episodes, True, recipe.eval_max_steps, stop, show, recipe.env.name)
 
     def close(self, say: Callable[[str], None] | None = None) -> None:
-        close_quietly(self._env, f"the evaluation's environments {self.recipe.env.id}", say)
+        close_quietly(self._env, f"the evaluation's environments {self.recipe.env.name}", say)
 
 
 def evaluation_seed(seed: int) -> int:

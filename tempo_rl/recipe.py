@@ -92,6 +92,11 @@ class EnvRecipe(Strict):
         """Where an environment comes from that Python code gave in place of an id; no file holds it."""
         return self._source
 
+    @property
+    def name(self) -> str:
+        """What messages call it: the id, or the name of what Python code gave."""
+        return self.id if self._source is None else self._source.name
+
     @model_validator(mode="after")
     def _check_limit(self) -> EnvRecipe:
         limit = self.kwargs.get("max_episode_steps")

@@ -161,7 +161,7 @@ def _compiled(recipe: Recipe, cache: str | bool | None, devices: int | str = 1) 
         _check_sizes(recipe, agent)
         yield agent.compile(compile_config(recipe, cache, devices))
     finally:
-        close_quietly(agent.environment, f"the environments {recipe.env.id}")
+        close_quietly(agent.environment, f"the environments {recipe.env.name}")
 
 
 def train(
@@ -259,7 +259,7 @@ class _Training:
                     self.say(self.program.plan().text())
                 if (bounds := out_of_reach(agent.environment.actions)) is not None:
                     self.say(
-                        f"note: actions of {self.recipe.env.id} lie between {bounds[0]:g} and {bounds[1]:g}, but those of a new policy are "
+                        f"note: actions of {self.recipe.env.name} lie between {bounds[0]:g} and {bounds[1]:g}, but those of a new policy are "
                         "around 0 with the deviation 1, so that nearly all of them are clipped: squash_actions=true maps them to the bounds"
                     )
                 self.directory.begin(self.recipe)
@@ -294,7 +294,7 @@ class _Training:
 
     def _close(self, agent: Agent) -> None:
         self.keeper.close()
-        close_quietly(agent.environment, f"the environments {self.recipe.env.id}", self.say)
+        close_quietly(agent.environment, f"the environments {self.recipe.env.name}", self.say)
         if self.evaluator is not None:
             self.evaluator.close(self.say)
         for logger in (*self.loggers, *self.monitor.member_loggers, *([] if self.evaluations is None else [self.evaluations])):
@@ -563,7 +563,7 @@ def _of_either(error: DivergenceError, recipe: Recipe) -> DivergenceError:
     """The error of a loss that is not finite, where it is not known whether the environment or learning made it so."""
     steps = steps_for_a_fault(recipe)
     return DivergenceError(
-        f"{error.message}; either learning diverged, or {recipe.env.id} gave a number that is not finite "
+        f"{error.message}; either learning diverged, or {recipe.env.name} gave a number that is not finite "
         f"(it gave none in {steps:,} more steps)",
         hint=f"train again with check_finite=true: if the environment is at fault, the error says so. Otherwise {lower(recipe)}",
     )

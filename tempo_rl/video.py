@@ -96,7 +96,7 @@ def watch(
     def played(played_env: VectorEnvironment) -> Evaluation:
         policy = Policy(recipe, env.observations, env.actions, parameters, cache)
         return play(
-            played_env, policy, episodes, deterministic, recipe.eval_max_steps, show=show, name=recipe.env.id, seed=seed
+            played_env, policy, episodes, deterministic, recipe.eval_max_steps, show=show, name=recipe.env.name, seed=seed
         )  # fmt: skip
 
     try:
@@ -111,7 +111,7 @@ def watch(
                 write_whole(path, encoded(recording.frames, recording.camera.fps, path.suffix.lower()))
                 hand(Film(path, recording.frames, recording.camera.fps))
     finally:
-        close_quietly(env, f"the environment {recipe.env.id}")
+        close_quietly(env, f"the environment {recipe.env.name}")
 
 
 def _drawn(recipe: Recipe, mode: str) -> Recipe:

@@ -53,7 +53,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "disable": [], "memory_limit": None,
     }),
     "pictures": ("actor_critic", SMALL | RATE | {
-        "env": "jax/Catch-v0", "network": "cnn", "convolutions": [[2, 3, 2]], "gae_lambda": 0.8, "vf_coef": 0.3, "norm_obs": False,
+        "env": "jax/Catch-v0", "network": "cnn", "convolutions": [[2, 3, 2]], "channels": "last", "gae_lambda": 0.8, "vf_coef": 0.3, "norm_obs": False,
         "policy": "tempo_rl.models:ActorCritic",
     }),
     "choices": ("actor_critic", SMALL | RATE | {"env": "FrozenLake-v1", "embedding": 3, "n_step": 2, "norm_obs": False}),
