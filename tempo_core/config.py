@@ -12,7 +12,7 @@ from pathlib import Path
 from tempo_core.errors import ConfigError
 
 PASSES = (
-    "simplify", "dce", "cse", "narrow", "align", "split", "lift", "shift", "associate", "pad", "precompute", "wavefront", "vectorize",
+    "simplify", "dce", "cse", "narrow", "split", "lift", "shift", "associate", "pad", "precompute", "wavefront", "vectorize",
     "accumulate", "compact", "tile", "strip", "checkpoint", "trim", "recompute", "update", "fuse",
 )  # fmt: skip
 # Choices that can be switched off in the same way: steps that stay loops as that is faster (planner.py); and of the staged executor, loops

@@ -193,20 +193,12 @@ def conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array:
         source = lax.pad(source, jnp.zeros((), x.dtype), [(0, 0, 0), *widths, (0, 0, 0)])
         padding, spread = [(0, 0)] * n, (1,) * n
     if is_unknown:
-        products = _conv_as_products(op, source, w, at.size(op.groups))
-        return jnp.reshape(products, (*batch, *products.shape[1:]))
-    result = lax.conv_general_dilated(
-        source,
-        w,
-        op.strides,
-        padding,
-        lhs_dilation=spread,
-        rhs_dilation=op.dilation,
-        dimension_numbers=layout,
-        feature_group_count=at.size(op.groups),
-        precision=DOT_PRECISION,
-        preferred_element_type=jnp.float32 if narrow else x.dtype,
-    )
+        result = _conv_as_products(op, source, w, at.size(op.groups))
+    else:
+        result = lax.conv_general_dilated(
+            source, w, op.strides, padding, spread, op.dilation, layout, at.size(op.groups), precision=DOT_PRECISION,
+            preferred_element_type=jnp.float32 if narrow else x.dtype,
+        )  # fmt: skip
     return jnp.reshape(result, (*batch, *result.shape[1:])).astype(x.dtype)
 
 

@@ -261,11 +261,9 @@ class Tensor(BaseTensor, ArrayUses):
         if x.dtype == "float16":
             return x.astype("float32").var(axis, keepdims, ddof).astype("float16")
         centred = (x - x.mean(axis, keepdims=True)).square()
-        return (
-            FUNCTIONS["div"](centred.sum(axis, keepdims), FUNCTIONS["count"](x, axis, ddof))
-            if ddof
-            else centred.mean(axis, keepdims)
-        )
+        if not ddof:
+            return centred.mean(axis, keepdims)
+        return FUNCTIONS["div"](centred.sum(axis, keepdims), FUNCTIONS["count"](x, axis, ddof))
 
     @checked
     def std(x: Tensor, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:

@@ -18,7 +18,6 @@ from tempo_core.passes.clean.cse import Cse
 from tempo_core.passes.clean.dce import Dce
 from tempo_core.passes.clean.narrow import Narrow
 from tempo_core.passes.clean.simplify import Simplify
-from tempo_core.passes.keep.align import Align
 from tempo_core.passes.keep.checkpoint import Checkpoint
 from tempo_core.passes.keep.compact import Compact
 from tempo_core.passes.keep.fuse import Fuse
@@ -66,7 +65,6 @@ def pipeline(
         Simplify(),
         Cse(),
         Narrow(),
-        Align(),
         Simplify(),
         Cse(),
         Narrow(),
@@ -90,7 +88,6 @@ def pipeline(
         *tiling,
         *([Strip(fixed, but=tuple(name for name, _ in tiles))] if fixed else []),
         *([Checkpoint(tuple(checkpoints)), Simplify()] if checkpoints else []),
-        Align(fed=True),
         Update(),
         Trim(),
         *capacity,

@@ -345,12 +345,8 @@ def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int], besid
         if node.id not in nodes and node.id not in carried and not _has_rule(node):
             note(step.name, "cannot run at once: {} is a function on the host, or has a state", Ref(node.id))
         elif node.id not in legal and not separable(graph, node, step, beside=beside):
-            note(
-                step.name,
-                "cannot run at once: the shape or the conditions of {} depend on {} and on another step",
-                Ref(node.id),
-                step,
-            )
+            why = "cannot run at once: the shape or the conditions of {} depend on {} and on another step"
+            note(step.name, why, Ref(node.id), step)
         if isinstance(node.op, ops.Sink):
             continue
         if node.id in nodes:
@@ -360,11 +356,8 @@ def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int], besid
             else:
                 note(node.id, "computed for all points of {} at once: {} reads them all", step, Ref(reader))
         elif node.id in legal:
-            why = (
-                connected.price(node.id)
-                if node.id not in smaller
-                else "smaller than its operand, which would be kept for all points"
-            )
+            is_smaller = "smaller than its operand, which would be kept for all points"
+            why = is_smaller if node.id in smaller else connected.price(node.id)
             note(node.id, "stays in the loop over {}: {}", step, why or "it only feeds or follows that loop, point by point")
             if why and any(key[0] == node.id for key in connected.whole.get(connected.groups.of(node.id), ())):
                 note(step.name, "by its price, {} does not leave it: {}", Ref(node.id), why)

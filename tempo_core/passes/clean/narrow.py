@@ -43,7 +43,7 @@ class Narrow(Pass):
 
     def _free_steps(self, graph: Graph, node: Node, readers: Sequence[int]) -> set[Symbol]:
         op = node.op
-        if is_bound_to_its_points(op):
+        if _is_bound_to_its_points(op):
             return set()
         used = frozenset(s for s in op.symbols if s.is_step).union(*(e.steps for e in node.inputs))
         free = _free(graph, node, used)
@@ -68,7 +68,7 @@ def pinned(graph: Graph) -> Graph:
 
 def _pinned_steps(graph: Graph, node: Node, readers: Sequence[int]) -> dict[Symbol, Expr]:
     """The steps along which all readers of a node read one constant point, with that point. Steps in its condition are left out."""
-    if not node.domain.steps or is_bound_to_its_points(node.op):
+    if not node.domain.steps or _is_bound_to_its_points(node.op):
         return {}
     reads = [edge.index for reader in readers for edge in graph[reader].inputs if edge.source == node.id]
     pins: dict[Symbol, Expr] = {}
@@ -119,7 +119,7 @@ def _narrow(graph: Graph, node: Node, free: set[Symbol], readers: Sequence[int])
         graph.put(replace(graph[reader], inputs=tuple(map(shorter, graph[reader].inputs))))
 
 
-def is_bound_to_its_points(op: Op) -> bool:
+def _is_bound_to_its_points(op: Op) -> bool:
     """Whether it matters at which points an op runs, not only which values it gives."""
     return isinstance(op, (Merge, Sink, Output, Input)) or (isinstance(op, Udf) and (op.stateful or op.kind == "host"))
 

@@ -113,11 +113,7 @@ def _follow(
 
 
 def _tell(
-    story: _Story,
-    each: Pass,
-    before: Graph,
-    after: Graph,
-    decisions: Mapping[int, Sequence[tuple[int, Decision]]],
+    story: _Story, each: Pass, before: Graph, after: Graph, decisions: Mapping[int, Sequence[tuple[int, Decision]]]
 ) -> None:
     """What one pass did to one operation."""
     at, last = story.node, -1

@@ -56,9 +56,8 @@ def large_stores(scheduled: Scheduled, sources: Sources, peak: int) -> dict[Key,
         for read in reads:
             reader, edge = read.reader.node, replace(read.edge, condition=TRUE, index=tuple(map(_written, read.edge.index)))
             line, index = span(sources.of(reader)[:1]), edge_label(graph, reader, edge).partition("]")[0]
-            by.append(
-                f"`{statements[reader.id]}`" + (f" at {index}]" if index.startswith("[") else "") + (f" ({line})" if line else "")
-            )
+            place = (f" at {index}]" if index.startswith("[") else "") + (f" ({line})" if line else "")
+            by.append(f"`{statements[reader.id]}`{place}")
         why = f"kept for {', '.join(_few(dict.fromkeys(by)))}; " if by else ""
         ways = dict.fromkeys(way for read in reads for way in _smaller(scheduled, key, read, back))
         line = span([sources.of_value(graph[key[0]], key[1])])

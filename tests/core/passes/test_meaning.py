@@ -21,7 +21,6 @@ from tempo_core.passes.clean.cse import Cse
 from tempo_core.passes.clean.dce import Dce
 from tempo_core.passes.clean.narrow import Narrow
 from tempo_core.passes.clean.simplify import Simplify
-from tempo_core.passes.keep.align import Align
 from tempo_core.passes.keep.checkpoint import Checkpoint
 from tempo_core.passes.keep.compact import Compact
 from tempo_core.passes.keep.fuse import Fuse
@@ -50,7 +49,6 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "cse": (Cse(),),
     "simplify": (Simplify(),),
     "narrow": (Narrow(),),
-    "align": (Align(),),
     "split": (Split(),),
     "lift": (Lift(),),
     "shift": (Shift(),),
