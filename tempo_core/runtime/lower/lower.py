@@ -213,12 +213,12 @@ class Lowering(Placement):
         return self.read(edge, stores, {}, {**self.bounds, **counters})
 
     def _ranges_in(self, block: Block) -> frozenset[Key]:
-        """The large stores of which a statement of a loop's body reads a range."""
+        """The large stores that a loop's body writes, and of which one of its statements reads a range."""
         edges = (edge for execute in statements(block) for edge in self.edges(execute))
         ranges = (edge for edge in edges if any(isinstance(index, Range) for index in edge.index))
-        if self.is_differentiable:  # to write alone takes a loop that JAX cannot go through backwards
+        if self.is_differentiable or jax.default_backend() != "cpu":  # JAX cannot go backwards through a write alone
             return frozenset()
-        keys = {(edge.source, edge.output) for edge in ranges} & self.storage.keys() if jax.default_backend() == "cpu" else ()
+        keys = {(edge.source, edge.output) for edge in ranges} & self.storage.keys() & self.liveness.of(block).writes
         return frozenset(key for key in keys if self.bytes(key) >= prices.LEAST_BYTES_TO_WRITE_ALONE)
 
     def _updated_in(self, block: Block) -> Iterator[Key]:
