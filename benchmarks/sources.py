@@ -59,6 +59,11 @@ MADE_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "prefill": {"": ("benchmarks.prefill:prefill", "benchmarks.decode:random_model")},
     "rewards": {"": ("benchmarks.rewards:in_a_process", "benchmarks.rewards:measured")},
     "second_start": {"": ("benchmarks.second_start:compare", "benchmarks.second_start:CASES")},
+    "speculation": {
+        "": tuple(
+            f"benchmarks.speculation:{name}" for name in ("compare", "random_generator", "first_layers", "trained", "repeating")
+        )
+    },
     "training_speed": {"": ("benchmarks.training_speed:compare",)},
     "versions": {"": ("benchmarks.versions:rows_of", "benchmarks.versions:measured_again", "benchmarks.versions:PARTS")},
 }

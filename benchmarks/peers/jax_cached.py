@@ -2,9 +2,10 @@
 
 Layers are unrolled in Python, each with arrays of its own (see `jax_llama.py`). The cache of a layer is keys [B * heads, width, T] and values
 [B * heads, T, width], just as products read them: XLA on a CPU would copy a cache with more dimensions in each step. Caches are donated to
-each call and written in place. There are two ways to read them:
+each call and written in place. There are three ways to read them:
 
 - *padded*: all T places, with a mask. A prompt is computed at once.
+- *switch*: the same of the shortest of eight static lengths that has all tokens, each a branch of a `switch`. A prompt is computed at once.
 - *tiled*: the tiles that have tokens, one after the other, with a running maximum and a running sum; with a window, only the tiles that it
   reaches. A prompt is computed in blocks. So one program serves all lengths.
 
@@ -28,13 +29,16 @@ from benchmarks.peers.jax_llama import normalized, rotate, split_layers
 Array = Any
 TILE = 256
 BLOCK = 512  # positions of a prompt at once, if tiled
+LENGTHS = 8  # static lengths of the form `switch`
+FORMS = ("padded", "tiled", "switch")
 
 
 class CachedLlama:
-    """`start` takes prompts of one length, `advance` goes on. `window` 0 means every token so far."""
+    """`start` takes prompts of one length, `advance` goes on. `form` is one of FORMS; `window` 0 means every token so far."""
 
-    def __init__(self, config: Any, weights: Mapping[str, Any], frequencies: np.ndarray, tiled: bool, window: int = 0):
-        self.config, self.frequencies, self.tiled, self.window = config, frequencies, tiled, window
+    def __init__(self, config: Any, weights: Mapping[str, Any], frequencies: np.ndarray, form: str, window: int = 0):
+        self.config, self.frequencies, self.form, self.window = config, frequencies, form, window
+        self.tiled = form == "tiled"
         self.weights = split_layers(weights, config.num_hidden_layers)
         self.dtype = jnp.bfloat16 if weights["head.weight"].dtype == jnp.bfloat16 else jnp.float32
         self._take = jax.jit(self._block, donate_argnums=1)
@@ -101,7 +105,7 @@ class CachedLlama:
             keys = lax.dynamic_update_slice_in_dim(cache[0], key, start, 2)
             values = lax.dynamic_update_slice_in_dim(cache[1], projected("value", heads), start, 1)
             filled.append((keys, values))
-            attend = self._by_tiles if self.tiled else self._padded
+            attend = {"padded": self._padded, "tiled": self._by_tiles, "switch": self._shortest}[self.form]
             mixed = attend(query / math.sqrt(width), keys, values, positions).astype(self.dtype)
             mixed = mixed.reshape(rows, heads * groups, count, width).transpose(0, 2, 1, 3).reshape(rows, count, -1)
             x = x + product(mixed, w, "attention.output")
@@ -123,6 +127,15 @@ class CachedLlama:
         scores = jnp.einsum("ngqw,nwt->ngqt", query, keys, preferred_element_type=jnp.float32)
         scores = jnp.where(self._reached(jnp.arange(keys.shape[2]), positions), scores, -jnp.inf)
         return jnp.einsum("ngqt,ntw->ngqw", jax.nn.softmax(scores).astype(values.dtype), values)
+
+    def _shortest(self, query: Array, keys: Array, values: Array, positions: Array) -> Array:
+        size = -(-values.shape[1] // LENGTHS)
+        lengths = [min(size * (k + 1), values.shape[1]) for k in range(LENGTHS)]
+        branches = [
+            lambda query, keys, values, positions, n=n: self._padded(query, keys[:, :, :n], values[:, :n], positions)
+            for n in lengths
+        ]
+        return lax.switch(positions[-1] // size, branches, query, keys, values, positions)
 
     def _by_tiles(self, query: Array, keys: Array, values: Array, positions: Array) -> Array:
         first = jnp.maximum(positions[0] - self.window + 1, 0) // TILE if self.window else 0

@@ -91,7 +91,8 @@ def decoding(recorded: Mapping[str, Any]) -> Series:
     series: Series = {}
     for case in recorded["cases"]:
         if case["case"].startswith("curve "):
-            for side, figures in case["ms_per_token"].items():
+            sides = {side: row for side, row in case["ms_per_token"].items() if not side.startswith("JAX by hand, ")}
+            for side, figures in sides.items():
                 line = series.setdefault(side, {"positions": [], "ms": []})
                 line["positions"].append(case["length"])
                 line["ms"].append(figures["median"])

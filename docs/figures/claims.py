@@ -142,6 +142,8 @@ SOURCES: Sequence[tuple[str, Callable[[Record], Found]]] = (
             "ms a token",
             "ms_per_token",
             {
+                "107M rows=1 positions=250..1000": "107M parameters, one row, positions 250 to 1,000",
+                "107M rows=4 positions=250..1000": "107M parameters, four rows, positions 250 to 1,000",
                 "tiny rows=1 length=128": "0.1M parameters, 128 positions",
                 "5M rows=1 length=1024": "5M parameters, 1,024 positions",
                 "5M rows=4 length=256": "5M parameters, four rows of 256 positions",
@@ -194,7 +196,7 @@ HIGHLIGHTS: Sequence[tuple[Sequence[tuple[str, str]], str]] = (
         "**Memory.** PPO with 8,192 environments takes {} of JAX's memory, and the gradient of a recurrent network over 100,000 steps {} under a limit.",
     ),
     (
-        (("Decoding, 100M parameters, 512", "JAX by hand"), ("Decoding, 5M parameters, four rows", "JAX by hand")),
+        (("Decoding, 107M parameters, one row", "JAX by hand"), ("Decoding, 107M parameters, four rows", "JAX by hand")),
         "**Decoding.** A token of a Llama of 107M parameters takes {} times as long as the best of three forms by hand in JAX, and {} times for four rows.",
     ),
     (

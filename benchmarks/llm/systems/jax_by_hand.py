@@ -22,7 +22,7 @@ def load(directory: Path, dtype: str, window: int, form: str) -> Loaded:
     config = LlamaConfig.from_directory(directory)
     weights = load_weights(directory, config, dtype) if has_weights(directory) else random_weights(config, dtype)
     frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
-    return Loaded(CachedLlama(config, weights, frequencies, form == "tiled", window))
+    return Loaded(CachedLlama(config, weights, frequencies, form, window))
 
 
 class Loaded:
