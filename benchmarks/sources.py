@@ -50,7 +50,9 @@ MADE_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "gradient of": "network",
             "n-step TD": "td",
             "REINFORCE and 5-step": "episodes",
-            "decoding": "caches",
+            "window attention": "caches",
+            "attention with sinks": "caches",
+            "causal attention": "caches",
             "10.5 GB": "disk",
             "": "limits",
         }.items()
@@ -116,8 +118,8 @@ class Tree:
         for entry in made_by:
             module, _, name = entry.partition(":")
             path = self._family(benchmark, case) if module == "{family}" else self._path(module)
-            if path is not None:
-                entries.append((path, name))
+            if path is not None:  # an older module may lack the definition
+                entries.append((path, name if name in self._module(path).definitions else ALL))
         return entries
 
     def _family(self, benchmark: str, case: str) -> str | None:
