@@ -197,7 +197,8 @@ HIGHLIGHTS: Sequence[tuple[Sequence[tuple[str, str]], str]] = (
     ),
     (
         (("Decoding, 107M parameters, one row", "JAX by hand"), ("Decoding, 5M parameters, four rows", "JAX by hand")),
-        "**Decoding.** A token of a Llama of 107M parameters takes {} times as long as the best of three forms by hand in JAX, and of one of 5M, in four rows, {} times.",
+        "**Decoding.** A token of a Llama of 107M parameters takes {} times as long as the best of three forms by hand in JAX, "
+        "and of one of 5M, in four rows, {} times.",
     ),
     (
         (("First token, 100M parameters, a prompt of 512", "JAX by hand"),),
