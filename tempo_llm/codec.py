@@ -22,7 +22,9 @@ class Codec:
         fast.no_truncation()
         fast.no_padding()
         added = fast.get_added_tokens_decoder().values()
-        self.special = sorted({token.content for token in added if token.special and token.content}, key=len, reverse=True)
+        self.special: list[str] = sorted(
+            {token.content for token in added if token.special and token.content}, key=len, reverse=True
+        )
         decoder = fast.decoder
         self._spelled = re.compile("|".join(f"{re.escape(each)}(?!{MARK})" for each in self.special) or "(?!)")
         self.spelling = Spelling(fast.id_to_token, " ".join if decoder is None else decoder.decode, frozenset(self.special))

@@ -6,7 +6,10 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4  # kinds of pieces
 _BYTE_PAIRS = 2  # the kind of model; the other one is 1, a unigram model
@@ -20,6 +23,13 @@ class Piece:
     text: str
     score: float
     kind: int
+
+
+class BytePairs(TypedDict):
+    """A byte-pair model: tokens with their numbers, and the pairs of tokens that are joined, the first ones first."""
+
+    vocab: dict[str, int]
+    merges: list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,7 @@ class PieceModel:
         return [piece.text for piece in self.pieces if piece.kind == kind]
 
 
-def as_written(model: PieceModel, renamed: Mapping[int, str], is_legacy: bool) -> Any:
+def as_written(model: PieceModel, renamed: Mapping[int, str], is_legacy: bool) -> Tokenizer:
     """The tokenizer that cuts texts as the model says itself.
 
     `renamed` are other names of some pieces, by number. If it `is_legacy`, each part of a text between special tokens begins with a space.
@@ -111,7 +121,7 @@ def as_written(model: PieceModel, renamed: Mapping[int, str], is_legacy: bool) -
     return fast
 
 
-def byte_pairs(vocabulary: Mapping[str, int], pieces: Iterable[str], rank: Callable[[str], tuple[float, ...]]) -> dict[str, Any]:
+def byte_pairs(vocabulary: Mapping[str, int], pieces: Iterable[str], rank: Callable[[str], tuple[float, ...]]) -> BytePairs:
     """The arguments of a byte-pair model: two neighbours are joined to a piece, the one of the lowest rank first."""
     known = set(pieces)
     merges: list[tuple[tuple[float, ...], int, tuple[str, str]]] = []
@@ -143,7 +153,7 @@ def like_gemma(fast: Any) -> None:
     fast.decoder = decoders.Sequence(joined(True))
 
 
-def joined(has_bytes: bool) -> list[Any]:
+def joined(has_bytes: bool) -> list[object]:
     """The steps from pieces to a text."""
     from tokenizers import decoders
 

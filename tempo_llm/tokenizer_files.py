@@ -35,9 +35,9 @@ def read_codec(root: Path) -> tuple[Codec, JsonObject]:
         import tokenizers  # noqa: F401
     except ImportError:
         raise TokenizerError("reading a tokenizer needs the package tokenizers", hint="pip install 'tempo-dl[llm]'") from None
-    settings = read_object(root / "tokenizer_config.json")
+    settings = _read_object(root / "tokenizer_config.json")
     kind = _class_of(root, settings)
-    older: dict[str, Any] = {} if "added_tokens_decoder" in settings else read_object(root / "special_tokens_map.json")
+    older: dict[str, Any] = {} if "added_tokens_decoder" in settings else _read_object(root / "special_tokens_map.json")
     further = older.pop("additional_special_tokens", None)
     settings = {**settings, **older}
     added = _added_tokens(root, settings)
@@ -74,7 +74,7 @@ def add_ends(fast: Any, settings: JsonObject, names: Sequence[str]) -> None:
 
 def _class_of(root: Path, settings: JsonObject) -> str | None:
     """The class of `transformers` that overrules a file: LLAMA, GEMMA, or None."""
-    config = read_object(root / "config.json")
+    config = _read_object(root / "config.json")
     model, said = str(config.get("model_type") or ""), settings.get("tokenizer_class") or config.get("tokenizer_class")
     if model.startswith(_AS_WRITTEN):
         return None
@@ -163,7 +163,7 @@ def _added_tokens(root: Path, settings: JsonObject) -> dict[int, Any]:
             special = {_text(settings.get(name)) for name in _NAMES} | set(_further(settings))
             tokens = {
                 int(number): AddedToken(text, normalized=text not in special, special=text in special)
-                for text, number in read_object(root / "added_tokens.json").items()
+                for text, number in _read_object(root / "added_tokens.json").items()
             }
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise TokenizerError(f"the tokens that {root} adds to its tokenizer cannot be read: {error}") from None
@@ -205,7 +205,7 @@ def _text(token: Any) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, Any]:
     """The object in a file of JSON; an empty one if there is no file. Raises TokenizerError."""
     if not path.exists():
         return {}

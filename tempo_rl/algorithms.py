@@ -363,9 +363,9 @@ class Algorithm(KnowsOtherNames):
     def _opened_policy(self) -> Policy:
         if self._policy is None:
             parameters = self._trained()
-            assert self._checkpoint is not None, "it is trained"
-            if self._checkpoint.spaces is not None:
-                observations, actions = restored_spaces(self._checkpoint.spaces, self.recipe.env.id, self.recipe.frames)
+            spaces = None if self._checkpoint is None else self._checkpoint.spaces
+            if spaces is not None:
+                observations, actions = restored_spaces(spaces, self.recipe.env.id, self.recipe.frames)
             else:
                 with self._naming_env():
                     env = vector_environment(self._player, 1)

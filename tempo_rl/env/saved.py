@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Space: TypeAlias = gymnasium.Space[Any]
 
-Plain: TypeAlias = Mapping[str, Any]
+Plain: TypeAlias = Mapping[str, object]
 ACTIONS = {kind.__name__: kind for kind in (Discrete, MultiDiscrete, Continuous)}
 
 
@@ -30,9 +30,10 @@ def restored_spaces(data: Plain, name: str, frames: int) -> tuple[Observations, 
     """The observations and actions of the environment `name`, as it would give them. Observations are stacks of `frames`, if more than one."""
     from tempo_rl.env.stacked import StackedVector
 
+    saved_actions: Any = data["actions"]
     observations = observations_of(_restored(data["observation"]), name)
-    kind: Any = ACTIONS[data["actions"]["kind"]]
-    fields = {key: value for key, value in data["actions"].items() if key != "kind"}
+    kind: Any = ACTIONS[saved_actions["kind"]]
+    fields = {key: value for key, value in saved_actions.items() if key != "kind"}
     actions: Actions = kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
     return (observations if frames == 1 else StackedVector(_Absent(observations, actions), frames).observations), actions
 
@@ -80,7 +81,7 @@ def _ends(ends: np.ndarray) -> Any:
     return ends.flat[0].item() if is_one else ends.tolist()
 
 
-def _restored(data: Plain) -> Space:
+def _restored(data: Any) -> Space:
     from gymnasium import spaces
 
     kind = data["kind"]

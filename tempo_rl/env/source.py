@@ -71,9 +71,8 @@ class Source:
     kind: Kind = "host"
     max_episode_steps: int | None = None  # of an environment in JAX; None: its attribute says so
     num_envs: int | None = None
-    arguments: Mapping[str, Any] | None = (
-        None  # with which Gymnasium makes the same environment by the id `name`; `make` has them already
-    )
+    # With these, Gymnasium makes the same environment by the id `name`; `make` has them already.
+    arguments: Mapping[str, object] | None = None
 
     @property
     def is_functional(self) -> bool:

@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_readme_states_the_tested_range() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"Tested are Python {TESTED['python']} and jax {TESTED['jax']}." in readme
+    python, jax = (str(TESTED[name]).replace(" to ", "–") for name in ("python", "jax"))
+    assert f"Tested with Python {python} and jax {jax};" in readme
     assert f"You need Python {dotted(TESTED['python'].first)} or newer;" in readme
 
 

@@ -633,15 +633,14 @@ def test_a_replay_buffer_normalises_where_it_is_used(n: int) -> None:
         mean, variance = (w[f"observation.{part}"] for part in ("mean", "variance"))
         played = np.concatenate([recorder.rollout(recipe, k)["obs"].reshape(-1, 2) for k in range(iteration)])
         np.testing.assert_allclose(mean, played.mean(0), rtol=1e-3)
-        errors = []
-        for k in (iteration - 1, iteration):
-            d = recorder.rollout(recipe, k)
-            d |= {name: ((d[name] - mean) / np.sqrt(variance)).clip(-10, 10) for name in ("obs", "final_observation")}
-            d["reward"] = (d["reward"] / np.sqrt(variance_of_returns(recipe, recorder, iteration))).clip(-10, 10)
-            best = np.asarray(network(target, "policy", d["final_observation"])).max(-1)
-            values = np.asarray(network(w, "policy", d["obs"]))
-            chosen = np.take_along_axis(values, d["action"][..., None], -1)[..., 0]
-            errors.append(chosen - n_step_in_numpy(d, best, n, recipe.gamma)[0])
+        both = [recorder.rollout(recipe, k) for k in (iteration - 1, iteration)]  # returns go through iterations
+        d = {name: np.concatenate([each[name] for each in both]) for name in both[0]}
+        d |= {name: ((d[name] - mean) / np.sqrt(variance)).clip(-10, 10) for name in ("obs", "final_observation")}
+        d["reward"] = (d["reward"] / np.sqrt(variance_of_returns(recipe, recorder, iteration))).clip(-10, 10)
+        best = np.asarray(network(target, "policy", d["final_observation"])).max(-1)
+        values = np.asarray(network(w, "policy", d["obs"]))
+        chosen = np.take_along_axis(values, d["action"][..., None], -1)[..., 0]
+        errors = chosen - n_step_in_numpy(d, best, n, recipe.gamma)[0]
         np.testing.assert_allclose(recorder.rows[iteration]["loss"], 0.5 * np.square(errors).mean(), rtol=1e-4)
 
 

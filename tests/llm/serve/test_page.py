@@ -44,7 +44,7 @@ def test_the_commands_are_answered(server: ServerProcess) -> None:
 def test_the_page_has_no_other_commands() -> None:
     """The server's own is what the fixture runs, with another port."""
     assert [each for each in commands() if not each.startswith("curl")] == [
-        "pip install 'tempo-dl[llm,serve]'",
+        "pip install -e '.[llm,serve]'   # in a checkout of the repository",
         "export TEMPO_API_KEY=secret",
         "tempo-llm serve --port 8000",
     ]
