@@ -118,6 +118,9 @@ class Tree:
         for entry in made_by:
             module, _, name = entry.partition(":")
             path = self._family(benchmark, case) if module == "{family}" else self._path(module)
+            while path is None and module.count(".") > 1:  # an older benchmark may be one file, without a folder
+                module = module.rpartition(".")[0]
+                path = self._path(module)
             if path is not None:  # an older module may lack the definition
                 entries.append((path, name if name in self._module(path).definitions else ALL))
         return entries

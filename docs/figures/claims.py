@@ -72,8 +72,9 @@ def _sides(name: str, unit: str, key: str, cases: Mapping[str, str]) -> Callable
                 continue
             ours = case[key]["tempo"]
             for peer in PEERS:
-                if peer in case[key]:
-                    theirs = case[key][peer]
+                forms = [side for side in case[key] if side == peer or side.startswith(f"{peer}, ")]
+                if forms:  # a peer has several forms: the fastest counts
+                    theirs = case[key][min(forms, key=lambda side: case[key][side]["median"])]
                     figures = f"{_short(ours['median'])} and {_short(theirs['median'])} {unit}"
                     ratio = 1 / theirs["ratio_to_first"]
                     yield f"{name}, {cases[case['case']]}: time", peer, ratio, figures, f"{case['case']}, {key}"
@@ -196,8 +197,8 @@ HIGHLIGHTS: Sequence[tuple[Sequence[tuple[str, str]], str]] = (
         "**Memory.** PPO with 8,192 environments takes {} of JAX's memory, and the gradient of a recurrent network over 100,000 steps {} under a limit.",
     ),
     (
-        (("Decoding, 107M parameters, one row", "JAX by hand"), ("Decoding, 5M parameters, four rows", "JAX by hand")),
-        "**Decoding.** A token of a Llama of 107M parameters takes {} times as long as the best of three forms by hand in JAX, "
+        (("Decoding, 100M parameters, 512", "JAX by hand"), ("Decoding, 5M parameters, four rows", "JAX by hand")),
+        "**Decoding.** A token of a Llama of 100M parameters takes {} times as long as the best of three forms by hand in JAX, "
         "and of one of 5M, in four rows, {} times.",
     ),
     (
