@@ -74,13 +74,13 @@ def test_few_elements_at_any_positions(is_of_rows: bool) -> None:
     assert not has_few_elements(Gather(1, batch=int(is_of_rows)), x[:, :9], np.zeros(5, np.int32))  # a small value is gathered
     for positions in ([0, 3, 8, 2, 2], [-4, 92, LEAST, MOST, 7]):
         op, at = Gather(1, batch=int(is_of_rows)), np.asarray(positions, np.int32)
-        assert has_few_elements(op, x, at) == is_of_rows  # 25 elements are more than 16
+        assert has_few_elements(op, x, at) == is_of_rows  # 25 elements are more than 8
         clamped = np.clip(at, 0, 89)
         expected = x[np.arange(5), clamped] if is_of_rows else x[:, clamped]
         np.testing.assert_array_equal(in_slices(op, jax.numpy.asarray(x), jax.numpy.asarray(at)), expected)
 
 
-@pytest.mark.parametrize(("rows", "has_gathers"), [(4, False), (20, True)])
+@pytest.mark.parametrize(("rows", "has_gathers"), [(4, False), (8, False), (20, True)])
 def test_diagonals_of_a_table_with_few_rows_are_slices(rows: int, has_gathers: bool) -> None:
     traced = load()["local alignment"].program(B=1, M=rows, N=80)
     program = traced.compile()
@@ -89,3 +89,28 @@ def test_diagonals_of_a_table_with_few_rows_are_slices(rows: int, has_gathers: b
     modules = [parse(segment.compiled.as_text()) for segment in program._staged.segments]
     in_loops = [i.opcode for m in modules for loop in m.loops() for each in m.operations(loop.body) for i in m.inside(each)]
     assert ("gather" in in_loops) == has_gathers
+
+
+@pytest.mark.parametrize("count", [8, 16])
+def test_elements_at_positions_of_data_are_few_kernels(count: int) -> None:
+    """Read and written in one iteration, as in prioritized replay: more than eight slices would be a kernel each."""
+    length = 3001
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        noise = tp.input("noise", (count,), domain=(t,))
+        priority = tp.recurrence((length,), domain=(t,), name="priority")
+        places = (noise * 3000.0).astype("int32")
+        error = 1.0 / priority.index(0, places) - noise
+        priority[0] = tp.ones((length,))
+        priority[t + 1] = priority.scatter(places, abs(error) + 0.01)
+    program = ctx.compile({T: 40}, [priority[T - 1]])
+    given = np.random.default_rng(0).random((40, count)).astype(np.float32)
+    (result,) = program.run({"noise": given})
+    expected = np.ones(length, np.float32)
+    for row in given[:-1]:
+        at = (row * np.float32(3000.0)).astype(np.int32)
+        expected[at] = np.abs(1 / expected[at] - row) + np.float32(0.01)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
+    assert program._staged is not None
+    modules = [parse(segment.compiled.as_text()) for segment in program._staged.segments if segment.compiled is not None]
+    assert sum(each.opcode == "fusion" for m in modules for loop in m.loops() for each in m.operations(loop.body)) <= 8
