@@ -219,7 +219,7 @@ LEAST_PADDINGS_OF_A_SUM = price(2, "paddings whose sum is computed by itself", "
 LEAST_LENGTH_TO_SLICE = price(32, "elements that follow each other which are a slice in place of a gather", "backends/xla_cpu/island.py",
     "two cores; a gather takes 1 ns an element, the slice less than half")
 MOST_ELEMENTS_TO_SLICE = price(8, "elements at positions that an iteration of a loop computes, which are a slice each in place of a gather",
-    "backends/xla_cpu/consecutive.py", "two cores; us an iteration with gathers, and with slices: diagonals of 2, 4, 8, 16 rows 1.6, 1.1, 4.8, 4.7 and 0.1, 0.1, "
+    "backends/xla_cpu/consecutive.py", "two cores; us an iteration with gathers and slices: diagonals of 2, 4, 8, 16 rows 1.6, 1.1, 4.8, 4.7 and 0.1, 0.1, "
     "0.8, 5.8; 4, 8 and 16 priorities that the same iteration writes 23.0, 23.5, 24.1 and 23.1, 23.4, 43.7 (a kernel for each "
     "slice); swaps in a tour 1.0 and 0.8")
 LEAST_BYTES_TO_SLICE = price(1024, "bytes of the value of which these are: XLA makes one kernel of a loop that reads less", "backends/xla_cpu/consecutive.py",
