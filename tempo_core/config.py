@@ -12,8 +12,8 @@ from pathlib import Path
 from tempo_core.errors import ConfigError
 
 PASSES = (
-    "simplify", "dce", "cse", "narrow", "split", "lift", "shift", "associate", "pad", "precompute", "wavefront", "vectorize",
-    "accumulate", "compact", "tile", "strip", "checkpoint", "trim", "recompute", "update", "fuse",
+    "simplify", "dce", "cse", "narrow", "split", "lift", "shift", "align", "associate", "pad", "precompute", "wavefront",
+    "vectorize", "accumulate", "compact", "tile", "strip", "checkpoint", "trim", "recompute", "update", "fuse",
 )  # fmt: skip
 # Choices that can be switched off in the same way: steps that stay loops as that is faster (planner.py); and of the staged executor, loops
 # over layers written out (runtime/lower/unroll.py), values that iterations hand to the next ones (runtime/lower/registers.py), and what it

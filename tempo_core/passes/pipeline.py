@@ -18,6 +18,7 @@ from tempo_core.passes.clean.cse import Cse
 from tempo_core.passes.clean.dce import Dce
 from tempo_core.passes.clean.narrow import Narrow
 from tempo_core.passes.clean.simplify import Simplify
+from tempo_core.passes.keep.align import Align
 from tempo_core.passes.keep.checkpoint import Checkpoint
 from tempo_core.passes.keep.compact import Compact
 from tempo_core.passes.keep.fuse import Fuse
@@ -64,12 +65,15 @@ def pipeline(
         Dce(),
         Simplify(),
         Cse(),
-        Narrow(),
+        Narrow(fixed),
         Split(but=tuple(unvectorized)),
         Lift(but=tuple(unvectorized)),
         Accumulate(running=True),
         Shift(but=tuple(unvectorized)),
+        Align(),
         Simplify(),
+        Cse(),
+        Narrow(),
         Associate(but=tuple(unvectorized), loops=not {"vectorize", "pad"}.isdisjoint(disabled)),
         Pad(),
         Precompute(),
@@ -85,6 +89,7 @@ def pipeline(
         *tiling,
         *([Strip(fixed, but=tuple(name for name, _ in tiles))] if fixed else []),
         *([Checkpoint(tuple(checkpoints)), Simplify()] if checkpoints else []),
+        Align(fed=True),
         Update(),
         Trim(),
         *capacity,

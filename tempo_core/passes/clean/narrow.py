@@ -22,16 +22,18 @@ class Narrow(Pass):
     """Remove from a node's domain the steps that neither its operands nor its parameters vary with (loop-invariant code motion).
 
     A node keeps a step if some reader takes a range of it along that step. After this, from readers to sources: if all readers
-    of a node read it at the same constant point of a step, the node is computed at that point alone.
+    of a node read it at the same constant point of a step, the node is computed at that point alone. Conditions on the bounds that
+    are `fixed`, which hold for all runs of the program, are dropped first: `Graph.decided_for` has them.
 
     Rewrite: `a[i, t] = exp(w[i]); b[i, t] = a[i, t] + x[t]` -> `a[i] = exp(w[i]); b[i, t] = a[i] + x[t]`
     Rewrite: `a[t] = exp(x[t]); b[] = a[T - 1]` -> `a[] = exp(x[T - 1]); b[] = a[]`
     """
 
+    fixed: tuple[tuple[Symbol, int], ...] = ()
     name: str = field(default="narrow", init=False)
 
     def apply(self, graph: Graph) -> Graph:
-        graph = graph.copy()
+        graph = _settled(graph, dict(self.fixed))
         readers = graph.reader_ids()  # narrowing changes domains and indices, and keeps readers
         for node_id in forward_order(graph):
             node = graph[node_id]
@@ -43,7 +45,7 @@ class Narrow(Pass):
 
     def _free_steps(self, graph: Graph, node: Node, readers: Sequence[int]) -> set[Symbol]:
         op = node.op
-        if _is_bound_to_its_points(op):
+        if is_bound_to_its_points(op):
             return set()
         used = frozenset(s for s in op.symbols if s.is_step).union(*(e.steps for e in node.inputs))
         free = _free(graph, node, used)
@@ -52,6 +54,22 @@ class Narrow(Pass):
                 if edge.source == node.id:
                     free &= set(edge.points(node.domain))
         return free
+
+
+def _settled(graph: Graph, numbers: Mapping[Symbol, int]) -> Graph:
+    """A copy without the parts of conditions that say something of known bounds alone, if they hold."""
+    graph, held = graph.copy(), dict[Bool, None]()
+
+    def open_part(condition: Bool) -> Bool:
+        known = [p for p in condition.parts if p.symbols and p.symbols <= numbers.keys() and p.evaluate(numbers)]
+        held.update(dict.fromkeys(known))
+        return conjunction(*(p for p in condition.parts if p not in known)) if known else condition
+
+    for node in [*graph] if numbers else ():
+        domain = replace(node.domain, condition=open_part(node.domain.condition))
+        graph.put(replace(node, domain=domain, inputs=tuple(replace(e, condition=open_part(e.condition)) for e in node.inputs)))
+    graph.decided_for = conjunction(graph.decided_for, *held)
+    return graph
 
 
 def pinned(graph: Graph) -> Graph:
@@ -68,7 +86,7 @@ def pinned(graph: Graph) -> Graph:
 
 def _pinned_steps(graph: Graph, node: Node, readers: Sequence[int]) -> dict[Symbol, Expr]:
     """The steps along which all readers of a node read one constant point, with that point. Steps in its condition are left out."""
-    if not node.domain.steps or _is_bound_to_its_points(node.op):
+    if not node.domain.steps or is_bound_to_its_points(node.op):
         return {}
     reads = [edge.index for reader in readers for edge in graph[reader].inputs if edge.source == node.id]
     pins: dict[Symbol, Expr] = {}
@@ -119,7 +137,7 @@ def _narrow(graph: Graph, node: Node, free: set[Symbol], readers: Sequence[int])
         graph.put(replace(graph[reader], inputs=tuple(map(shorter, graph[reader].inputs))))
 
 
-def _is_bound_to_its_points(op: Op) -> bool:
+def is_bound_to_its_points(op: Op) -> bool:
     """Whether it matters at which points an op runs, not only which values it gives."""
     return isinstance(op, (Merge, Sink, Output, Input)) or (isinstance(op, Udf) and (op.stateful or op.kind == "host"))
 

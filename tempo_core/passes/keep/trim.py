@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.dependence import reached
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.decisions import note
@@ -87,6 +88,8 @@ def _before_last(graph: Graph, step: Symbol, intervals: Mapping[int, Interval]) 
     """The condition `t <= T - 2` on the nodes that are not needed at the last point, if they are most of the work there."""
     before_last = at_least_zero(step.bound_expr - 2 - step.expr)
     unneeded: set[int] = set()
+    recurrences = [node.id for node in graph if isinstance(node.op, ops.Merge) and step in node.domain]
+    later = reached(recurrences, graph.reader_ids().__getitem__)  # what they only read may run in a loop of its own
     left = 0
     for node_id, interval in intervals.items():
         node = graph[node_id]
@@ -94,7 +97,7 @@ def _before_last(graph: Graph, step: Symbol, intervals: Mapping[int, Interval]) 
             continue
         if (step.bound_expr - interval.last).is_constant and provably_nonnegative(step.bound_expr - 2 - interval.last):
             unneeded.add(node_id)
-        elif not _implies(node.domain.condition, before_last) and not _implies(node.domain.condition, step.expr - 1 >= 0):
+        elif node_id in later and not any(_implies(node.domain.condition, part) for part in (before_last, step.expr - 1 >= 0)):
             # What begins at the second point runs in a rotated loop, without a copy (`schedule/loop_parts.py`).
             left += copy_weight(node.op)
     if 4 * left > sum(copy_weight(graph[n].op) for n in unneeded):

@@ -21,6 +21,7 @@ from tempo_core.passes.clean.cse import Cse
 from tempo_core.passes.clean.dce import Dce
 from tempo_core.passes.clean.narrow import Narrow
 from tempo_core.passes.clean.simplify import Simplify
+from tempo_core.passes.keep.align import Align
 from tempo_core.passes.keep.checkpoint import Checkpoint
 from tempo_core.passes.keep.compact import Compact
 from tempo_core.passes.keep.fuse import Fuse
@@ -52,6 +53,7 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "split": (Split(),),
     "lift": (Lift(),),
     "shift": (Shift(),),
+    "align": (Align(), Align(fed=True)),
     "associate": (Associate(loops=True),),
     "pad": (Pad(),),
     "precompute": (Pad(), Precompute()),

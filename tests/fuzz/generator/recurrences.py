@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -191,6 +192,20 @@ def _over_own_stride(r: Target) -> list[str]:
     ]
 
 
+def _followed(r: Target, later: bool) -> list[str]:
+    """A recurrence, and one that goes back over a function of its states, as the path of a Viterbi search does."""
+    first, made = Target(r.d, f"{r.name}_states", r.domain, r.s, r.shape), f"{r.name}_made"
+    here = f"{r.s} + 1" if later else r.s
+    return [
+        first.declared(),
+        f"{first.at('0')} = {first.start('0')}",
+        f"{made} = tp.sin({first.name if later else first.at(f'{r.s} - 1')} * 0.9)",
+        f"{first.at(here)} = {r.update(made, first.operand(**{r.s: here}))}",
+        f"{r.at(f'{r.bound} - 1')} = {first.at(f'{r.bound} - 1')}",
+        f"{r.at(r.s)} = {r.update(r.at(f'{r.s} + 1'), made if later else made + r.key(f'{r.s} + 1'))}",
+    ]
+
+
 ALONG: dict[str, Callable[[Target], list[str]]] = {
     "forward": _forward,
     "several lags": _lagged,
@@ -204,6 +219,8 @@ ALONG: dict[str, Callable[[Target], list[str]]] = {
     "by block": _by_block,
     "by halves": _by_halves,
     "over a strided past": _over_own_stride,
+    "followed back, spelled t + 1": functools.partial(_followed, later=True),
+    "followed back, spelled t - 1": functools.partial(_followed, later=False),
 }
 
 
