@@ -73,7 +73,7 @@ def pipeline(
         Align(),
         Simplify(),
         Cse(),
-        Narrow(),
+        Narrow(fixed),
         Associate(but=tuple(unvectorized), loops=not {"vectorize", "pad"}.isdisjoint(disabled)),
         Pad(),
         Precompute(),
@@ -81,7 +81,7 @@ def pipeline(
         Vectorize(but=tuple(unvectorized), masked=tuple(name for name, _ in tiles), exact=exact),
         Simplify(),
         Cse(),
-        Narrow(),
+        Narrow(fixed),
         Accumulate(),
         Simplify(),  # what a point adds may be one product: the gradient of a weight, of a part of a batch
         Associate(loops=True),  # chains of such products

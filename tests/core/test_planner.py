@@ -215,7 +215,7 @@ def n_step_learning(T: int = 800, pixels: int = 12_288, **options: Any) -> tp.Pr
     return ctx.compile({iterations: 2, bound: T}, [loss, w], tp.Config(**options))
 
 
-LOOPS = {"outer products": (outer_products, "t", 40), "best paths": (best_paths, "b", 8), "n-step": (n_step_learning, "t", 25)}
+LOOPS = {"outer products": (outer_products, "t", 40), "n-step": (n_step_learning, "t", 25)}
 
 
 @pytest.mark.parametrize("name", LOOPS)

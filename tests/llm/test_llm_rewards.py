@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 import tempo_core as tp
 import tempo_llm
 from tempo_core.runs.commands import RecipeError, RunError, UserError
+from tempo_core.symbolic.expr import Symbol
 from tempo_llm.cli import app
 from tempo_llm.errors import LlmError
 from tempo_llm.tokenizer import Tokenizer
@@ -211,6 +212,13 @@ def test_updates_by_rewards_are_those_of_an_oracle(
     logits = re.findall(rf" = Dot\(.*float32\[(?:U, )?R, J, {task.config.vocab_size}\]", program.text("sdg"))
     assert len(logits) == 1 + (recipe.epochs > 1) + (recipe.kl > 0), "texts are computed once, and learned from with that"
     assert len(seen.texts) == recipe.updates // recipe.epochs, "the reward is called once in an iteration"
+    settled = [
+        part
+        for node in program.graph
+        for part in node.domain.condition.parts
+        if part.symbols and part.symbols <= program.bounds.keys()
+    ]
+    assert not [part for part in settled if part.evaluate(program.bounds)], "what holds for all runs is not a condition"
     counts = np.concatenate([(texts >= 0).sum(-1).ravel() for texts in seen.texts])
     assert counts.min() < recipe.new_tokens == counts.max()
     expected = rewarded_by_jax(task, values, seen.texts)
@@ -224,6 +232,21 @@ def test_updates_by_rewards_are_those_of_an_oracle(
     for number, (_, parameters) in enumerate(reports):
         for name, value in parameters.items():
             np.testing.assert_allclose(value, expected[2 * number + 1][name], atol=5e-5, err_msg=name)
+
+
+@pytest.mark.slow
+def test_no_value_grows_with_the_cube_of_the_tokens(tmp_path: Path) -> None:
+    """The gradients of keys and of values are products: not sums over values for each token, place and place again."""
+    recipe = load_recipe("grpo_tiny", ["new_tokens=13", "updates=2", "warmup=1", "report_every=1", "prompts=2", "group=2"])
+    assert isinstance(recipe, GRPORecipe)
+    _, program = run_of(recipe, Rewarded(recipe, lambda note: None), Seen(), **NUMPY)
+    assert program.bounds[Symbol("U")] == 13
+    degrees = [
+        sum("U" in map(str, size.symbols) for size in (*output.shape, *(step.bound_expr for step in node.domain.steps)))
+        for node in program.graph
+        for output in node.outputs
+    ]
+    assert max(degrees) == 2
 
 
 @pytest.mark.slow
