@@ -128,27 +128,26 @@ class _Moving:
         if not label.startswith(STORES) or not isinstance(self.executor, StagedExecutor) or self.old[1] is None:
             return array
         key, both = self._key(label), (self.old[1], self.executor.staged)
-        (bounds, before), (others, after) = ((each.lowering.bounds, each.lowering.storage[key]) for each in both)
-        node, changes = self.new.graph[key[0]], list[bool]()  # for each step that has other slots: whether it may
+        node, (was, now) = self.new.graph[key[0]], (each.lowering for each in both)
+        before, after = was.storage[key], now.storage[key]
+        places = [(key in each.hosted, each.unrolled.stores.get(key)) for each in both]
+        grows = any(step in self.steps for step in node.domain.steps)
+        fits = places[0] == places[1] and (was.sizes(key), was.layout(key)) == (now.sizes(key), now.layout(key))
+        if fits and before == after and not (grows and places[0][0]):
+            return array
         for axis, step in enumerate(node.domain.steps):
-            slots, points = (before.slots[axis], after.slots[axis]), (bounds[b := step.bound_symbol], others[b])
-            is_whole = before.lasting_along(axis) is after.lasting_along(axis) is None and slots[0] >= points[0]
-            if slots[0] != slots[1] or before.lasting_along(axis) != after.lasting_along(axis):
-                changes.append(step in self.steps and is_whole and slots[1] >= min(points))
-        places = [(key in each.hosted, each.unrolled.stores.get(key), each.lowering.sizes(key)) for each in both]
-        is_plain, shape = places[0][:2] == (False, None), both[1].lowering.shape(key)
-        is_hosted = places[0][0] and not self.steps.keys().isdisjoint(node.domain.steps)
-        is_same = places[0] == places[1] and both[0].lowering.layout(key) == both[1].lowering.layout(key) and not is_hosted
-        if not is_same or not all(changes) or (changes and not is_plain):
+            slots, lasting = zip(*((each.slots[axis], each.lasting_along(axis)) for each in (before, after)), strict=True)
+            points = [each.bounds[step.bound_symbol] for each in (was, now)]
+            is_whole = lasting == (None, None) and slots[0] >= points[0] and slots[1] >= min(points)
+            fits = fits and ((slots[0] == slots[1] and lasting[0] == lasting[1]) or (step in self.steps and is_whole))
+        if not fits or places[0] != (False, None):
             raise StateError(
                 f"{node.label} is stored in another way, so that the saved run cannot go on with other bounds",
                 where=node.where,
                 hint=KEEP,
             )
-        if not changes:
-            return array
-        moved = np.zeros(shape, array.dtype)
-        common = tuple(slice(min(sizes)) for sizes in zip(array.shape, shape, strict=True))
+        moved = np.zeros(now.shape(key), array.dtype)
+        common = tuple(slice(min(sizes)) for sizes in zip(array.shape, moved.shape, strict=True))
         moved[common] = array[common]
         return moved
 
