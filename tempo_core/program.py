@@ -320,7 +320,7 @@ class Program(Shown, Generic[R]):
         start = self._start(inputs, seed, bounds)
         run = start.program._run(start, None if by is None else str(by))
         if by is not None:
-            run.opened(str(by))
+            run.opened_by(str(by))
         return run
 
     @checked
@@ -369,7 +369,7 @@ class Program(Shown, Generic[R]):
             staged = None if old._staged is None else old._programs.of((meta["by"],))
             state = grown(state, steps, (old.scheduled, staged), start.program.scheduled, run)
             run.message = said_of(self.source, steps)
-        run.put_back(state)
+        run._put_back(state)
         return run
 
     def _at(self, numbers: Bounds) -> Program[R]:

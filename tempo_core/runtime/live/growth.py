@@ -52,7 +52,7 @@ def grown(state: Snapshot, steps: Steps, old: tuple[Scheduled, StagedProgram | N
             f"the saved run has done {at} iterations over {names}, more than {bounds} allows",
             hint=f"give {bounds} at least the number of iterations that are done",
         )
-    executor = run.opened(meta["by"])
+    executor = run.opened_by(meta["by"])
     nodes, wanted = executor.walk.nodes, {step.name for step in steps}
     loops = [node for node in nodes if isinstance(node, Loop) and wanted <= node.steps]
     if inside or not loops or loops[0] is not nodes[number]:

@@ -100,12 +100,12 @@ class Run(Generic[R]):
         steps = [each.name for each in self._source.order]
         if name is not None and name not in steps:
             raise StateError(f"the program has no step `{name}`", hint=f"its steps are {', '.join(steps) or 'none'}")
-        self.opened(name)
+        self.opened_by(name)
         self._go_on(name, count)
 
     def finish(self) -> R:
         """Go on to the end. Returns what `program.run` would have returned."""
-        self.opened(self._by)
+        self.opened_by(self._by)
         self._go_on(None, None)
         assert self._executor is not None
         with self._out_of_memory():
@@ -117,11 +117,11 @@ class Run(Generic[R]):
         return self._fed.streams
 
     @property
-    def arrays(self) -> dict[str, Any]:
+    def _arrays(self) -> dict[str, Any]:
         """The inputs that are arrays."""
         return {**self._fed.arrays, **{name: feed.array for name, feed in self.streams.items() if feed.array is not None}}
 
-    def opened(self, step: str | None) -> Executor:
+    def opened_by(self, step: str | None) -> Executor:
         """The executor. The first call decides at which loops it can stop; a later one may ask for the same loops only."""
         if self._executor is None:
             self._by = step if self._by is None else self._by
@@ -216,7 +216,7 @@ class Run(Generic[R]):
                     where=function.where,
                     hint="give the function, or its object, two methods: state(), which returns arrays by name, and restore(arrays)",
                 )
-        fed, arrays = self.arrays, self.state
+        fed, arrays = self._arrays, self.state
         if inputs:
             arrays |= {f"input/{name}": np.asarray(value) for name, value in fed.items()}
         place: Place = () if self._executor is None else self._executor.walk.path
@@ -232,7 +232,7 @@ class Run(Generic[R]):
         }
         return Snapshot(arrays, meta)
 
-    def put_back(self, state: Snapshot) -> None:
+    def _put_back(self, state: Snapshot) -> None:
         """Take over a state of the same program, whose arrays are then the run's."""
         arrays, meta = state.arrays, cast("Any", state.meta)
         for name, function in self._functions.items():
@@ -252,8 +252,8 @@ class Run(Generic[R]):
 def check_inputs(run: Run[Any], state: Snapshot, inputs: Mapping[str, InputSpec], lengths: Mapping[str, int]) -> None:
     """Raise StateError if a fed array is not that of the saved run: at the points it had, for steps whose `lengths` were others."""
     meta: Any = state.meta
-    for name in meta["inputs"].keys() & run.arrays.keys():
-        array, held = np.asarray(run.arrays[name]), state.arrays.get(f"input/{name}")
+    for name in meta["inputs"].keys() & run._arrays.keys():
+        array, held = np.asarray(run._arrays[name]), state.arrays.get(f"input/{name}")
         if held is None:
             steps = inputs[name].steps if name in inputs else ()
             is_same = digest(array[tuple(slice(lengths.get(step)) for step in steps)]) == meta["inputs"][name]
