@@ -44,9 +44,9 @@ from tempo_core.runtime.feeds import Feeds, InputSpec
 from tempo_core.runtime.interpreted.interpreter import Interpreter, watched
 from tempo_core.runtime.interpreted.session import Session
 from tempo_core.runtime.live.executors import Executor, InterpretedExecutor, StagedExecutor
-from tempo_core.runtime.live.growth import before_loop, grown, inputs_for, said_of, saved_bounds
-from tempo_core.runtime.live.live import MemoryGuard, Run, check_origin, origin_of, resumed
-from tempo_core.runtime.live.state_file import Snapshot, path_of
+from tempo_core.runtime.live.growth import grown, said_of
+from tempo_core.runtime.live.live import MemoryGuard, Run, check_inputs, check_origin, origin_of
+from tempo_core.runtime.live.state_file import Snapshot
 from tempo_core.runtime.numerics import Watch
 from tempo_core.runtime.results import Result, Results
 from tempo_core.runtime.run_bounds import RunBounds
@@ -319,7 +319,9 @@ class Program(Shown, Generic[R]):
             )
         start = self._start(inputs, seed, bounds)
         run = start.program._run(start, None if by is None else str(by))
-        return run if by is None else run.opened()
+        if by is not None:
+            run.opened_by(str(by))
+        return run
 
     @checked
     def resume(self, path: str | Path | Snapshot, inputs: Inputs | None = None, bounds: RunBoundsLike | None = None) -> Run[R]:
@@ -334,51 +336,45 @@ class Program(Shown, Generic[R]):
         bound. What does, such as `1 - i / I`, has the new number from here on: `run.message` names it. An input over the step is given anew,
         with the same values at first. Raises StateError for a run that has ended, and for stores that cannot grow.
         """
-        given: Inputs = {} if inputs is None else inputs
-        if bounds is not None:
-            return self._resumed_with(path if isinstance(path, Snapshot) else Snapshot.read(path), given, bounds)
-
-        def run_of(fed: dict[str, Any], seed: int, bounds: Mapping[str, int]) -> Run[R]:
-            inputs = {name: value for name, value in fed.items() if name in given or name not in self._inputs.arrays}
-            start = self._start(inputs, seed, {UserExpr(Symbol(name).expr): number for name, number in bounds.items()})
-            return start.program._run(start, None)
-
-        def origin(bounds: Mapping[str, int]) -> dict[str, str]:
-            numbers = {**self.bounds, **{Symbol(name): number for name, number in bounds.items()}}
-            is_inside = all(limit.at_least <= numbers[bound] <= limit.capacity for bound, limit in self.limits.items())
-            return self._of_run(numbers)._origin if is_inside else self._origin
-
-        return resumed(run_of, path if isinstance(path, Snapshot) else path_of(path), given, origin)
-
-    def _resumed_with(self, state: Snapshot, given: Inputs, bounds: RunBoundsLike) -> Run[R]:
-        """The run of a state with other bounds."""
-        saved, wanted = saved_bounds(state, self.bounds), {Symbol(str(bound)): number for bound, number in bounds.items()}
+        state = copy.deepcopy(path) if isinstance(path, Snapshot) else Snapshot.read(path)  # it stays as it is
+        meta: Any = state.meta
+        given, wanted = inputs or {}, {Symbol(str(bound)): number for bound, number in (bounds or {}).items()}
         if unknown := [bound.name for bound in wanted if bound not in self.bounds]:
             raise StateError(
                 f"{unknown[0]} is not a bound of this program", hint=f"its bounds are {', '.join(map(str, self.bounds))}"
             )
+        of_program = {} if bounds is None else {name.removeprefix("bound "): text for name, text in meta["program"].items()}
+        of_run = {name: number for name, number in meta["bounds"].items() if Symbol(name) in self.limits}
+        texts = {name: str(number) for name, number in {**of_program, **of_run}.items()}
+        saved = {b: int(texts[b.name]) if texts.get(b.name, "").isdecimal() else number for b, number in self.bounds.items()}
         numbers = {**saved, **wanted}
         steps = {step: numbers[bound] for step in self.source.order if numbers[bound := step.bound_symbol] != saved[bound]}
-
-        def program(numbers: Bounds) -> Program[R]:
-            return self.with_bounds({UserExpr(b.expr): number for b, number in numbers.items() if b not in self.limits})
-
-        old, new = program(saved)._of_run(saved), program(numbers)
-        check_origin("the state", old._origin, state.meta)
-        if not steps:
-            return new.resume(state, given)
-        chosen = {UserExpr(b.expr): numbers[b] for b in self.limits}
-        fed, digests = inputs_for(state, given, new._inputs.needed, steps, saved)
-        start = new._start(fed, int(state.arrays["seed"]), chosen)
-        meta: Any = state.meta
-        fresh = before_loop(start.program._run(start, None), meta)
-        staged = None if old._staged is None else old._programs.of((meta["by"],))
-        taken = grown(state, steps, (old.scheduled, staged), start.program.scheduled, fresh)
-        about = {"program": start.program._origin, "bounds": {b.name: numbers[b] for b in self.limits}, "inputs": digests}
-        arrays = {name: array for name, array in taken.arrays.items() if not name.startswith("input/") or name[6:] not in given}
-        run = new.resume(Snapshot(arrays, {**taken.meta, **about}), given)
-        run.message = said_of(self.source, steps)
+        old, new = self._at(saved), self._at(numbers)
+        is_inside = all(limit.at_least <= saved[bound] <= limit.capacity for bound, limit in self.limits.items())
+        old = old._of_run(saved) if is_inside else old
+        check_origin("the snapshot" if isinstance(path, Snapshot) else str(path), old._origin, meta)
+        held = {name[len("input/") :]: array for name, array in state.arrays.items() if name.startswith("input/")}
+        held = {name: array for name, array in held.items() if name not in self._inputs.arrays}
+        lengths = {step.name: saved[step.bound_symbol] for step in steps}
+        for name, spec in new._inputs.needed.items():
+            if name in meta["inputs"] and name not in given and not lengths.keys().isdisjoint(spec.steps):
+                raise StateError(
+                    f"the input `{name}` has other points with the new bounds", hint="give all of them: inputs={...}"
+                )
+        chosen = {UserExpr(bound.expr): numbers[bound] for bound in self.limits}
+        start = new._start({**held, **given}, int(state.arrays["seed"]), chosen)
+        run = start.program._run(start, None)
+        check_inputs(run, state, new._inputs.needed, lengths)
+        if steps:
+            staged = None if old._staged is None else old._programs.of((meta["by"],))
+            state = grown(state, steps, (old.scheduled, staged), start.program.scheduled, run)
+            run.message = said_of(self.source, steps)
+        run._put_back(state)
         return run
+
+    def _at(self, numbers: Bounds) -> Program[R]:
+        """The program for these bounds; those that a run chooses keep their limits."""
+        return self.with_bounds({UserExpr(bound.expr): self.limits.get(bound, number) for bound, number in numbers.items()})
 
     def _run(self, start: Start, by: str | None) -> Run[R]:
         fed = replace(start.fed, arrays={name: kept(array) for name, array in start.fed.arrays.items()})  # the run may live long

@@ -315,9 +315,15 @@ class Tensor(BaseTensor, ArrayUses):
         """The cumulative sum along `axis`; with `reverse`, of the suffixes."""
         return apply(ops.CumSum(FUNCTIONS["one_axis"](x, axis), reverse), FUNCTIONS["summable"](x))
 
-    @method
-    def cumprod(self, axis: int = 0, reverse: bool = False) -> Tensor:
+    @checked
+    def cumprod(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
         """The cumulative product along `axis`; with `reverse`, of the suffixes. Once an element is 0, the products are 0, whatever the others are."""
+        x, at = FUNCTIONS["summable"](x), FUNCTIONS["one_axis"](x, axis)
+        size = x.type.shape[at]
+        start = FUNCTIONS["arange"](size) == (size - 1 if reverse else 0)
+        first = apply(ops.Broadcast(x.type.shape, (at,)), start)
+        where = FUNCTIONS["where"]
+        return FUNCTIONS["linear_scan"](where(first, 0, x), where(first, x, 0), at, reverse)
 
     @checked
     def cummax(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
@@ -367,9 +373,19 @@ class Tensor(BaseTensor, ArrayUses):
         order[a], order[b] = b, a
         return x.transpose(order)
 
-    @method
-    def moveaxis(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+    @checked
+    def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
         """`x` with some axes moved to other places; the others keep their order."""
+        origins = [FUNCTIONS["one_axis"](x, a) for a in ((source,) if isinstance(source, int) else source)]
+        places = [FUNCTIONS["one_axis"](x, a) for a in ((destination,) if isinstance(destination, int) else destination)]
+        if len(origins) != len(places) or len(set(origins)) != len(origins) or len(set(places)) != len(places):
+            raise errors.ShapeError(
+                f"cannot move the axes {source} of {x!r} to {destination}", hint="give each axis one new place: x.moveaxis(0, -1)"
+            )
+        order = [a for a in range(x.rank) if a not in origins]
+        for place, origin in sorted(zip(places, origins, strict=True)):
+            order.insert(place, origin)
+        return x.transpose(*order) if x.rank else x
 
     @checked
     def expand_dims(x: Tensor, axis: int) -> Tensor:
@@ -406,13 +422,26 @@ class Tensor(BaseTensor, ArrayUses):
     def split(self, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Tensor]:
         """`x` cut along `axis`: into `parts` equal parts, or at the positions in `parts`, which may be expressions."""
 
-    @method
-    def repeat(self, times: IntoExpr, axis: int | None = None) -> Tensor:
+    @checked
+    def repeat(x: Tensor, times: IntoExpr, axis: int | None = None) -> Tensor:
         """Each element `times` times in a row along `axis` (of all elements, flattened, by default)."""
+        if axis is None:
+            return x.flatten().repeat(times, 0)
+        at, count = FUNCTIONS["one_axis"](x, axis), Expr.of(times)
+        shape = (*x.type.shape[: at + 1], count, *x.type.shape[at + 1 :])
+        spread = apply(ops.Broadcast(shape, tuple(k for k in range(len(shape)) if k != at + 1)), x)
+        return spread.reshape((*x.type.shape[:at], x.type.shape[at] * count, *x.type.shape[at + 1 :]))
 
-    @method
-    def tile(self, times: Shape) -> Tensor:
+    @checked
+    def tile(x: Tensor, times: Shape) -> Tensor:
         """The whole of `x` repeated along its last axes, with one number in `times` for each. More numbers than axes add axes in front."""
+        counts = FUNCTIONS["shape_of"](times)
+        rank = max(len(counts), x.rank)
+        counts = (*(Expr.of(1),) * (rank - len(counts)), *counts)
+        sizes = (*(Expr.of(1),) * (rank - x.rank), *x.type.shape)
+        shape = tuple(part for pair in zip(counts, sizes, strict=True) for part in pair)
+        spread = apply(ops.Broadcast(shape, tuple(range(1, 2 * rank, 2))), x.reshape(sizes))
+        return spread.reshape(tuple(c * s for c, s in zip(counts, sizes, strict=True)))
 
     # -- elements --------------------------------------------------------------------------------------------------------
 
@@ -429,12 +458,22 @@ class Tensor(BaseTensor, ArrayUses):
         """
         return FUNCTIONS["at_position"](*FUNCTIONS["along_one_axis"](x, indices, axis, nearest=True))
 
-    @method
-    def take_along_axis(self, indices: Tensor, axis: int = -1) -> Tensor:
+    @checked
+    def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
         """The elements at `indices` along `axis`, with separate positions for each place on the other axes.
 
         The other axes broadcast. `take_along_axis(x, argsort(x))` is `sort(x)`.
         """
+        if indices.rank != x.rank:
+            raise errors.ShapeError(
+                f"cannot take {indices!r} along an axis of {x!r}",
+                hint="both need the same number of dimensions: tp.take_along_axis(x, tp.argsort(x))",
+            )
+        at = FUNCTIONS["one_axis"](x, axis)
+        values, positions = x.moveaxis(at, -1), indices.astype("int32").moveaxis(at, -1)
+        batch = FUNCTIONS["broadcast_shapes"](values.type.shape[:-1], positions.type.shape[:-1])
+        values, positions = (v.broadcast_to((*batch, v.type.shape[-1])) for v in (values, positions))
+        return apply(ops.Gather(x.rank - 1, x.rank - 1), values, positions).moveaxis(-1, at)
 
     @checked
     def index_add(x: Tensor, indices: Value | Sequence[Value], updates: Value, axis: int | Sequence[int] = 0) -> Tensor:
@@ -469,9 +508,18 @@ class Tensor(BaseTensor, ArrayUses):
         """`x` sorted along `axis`, in ascending order by default; NaN comes last."""
         return x.take_along_axis(x.argsort(axis, descending), axis)
 
-    @method
-    def top_k(self, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
+    @checked
+    def top_k(x: Tensor, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
         """The `k` greatest elements along `axis`, greatest first, and their positions (int32). Equal elements keep their order."""
+        at = FUNCTIONS["one_axis"](x, axis)
+        size = x.type.shape[at]
+        if k < 0 or (size.is_constant and k > size.constant):
+            raise errors.ShapeError(f"cannot take the {k} greatest of axis {axis} of {x!r}: it has {size} elements")
+        if size.is_constant:
+            positions = apply(ops.Argsort(at, k), FUNCTIONS["reversed_order"](x))
+        else:
+            positions = apply(ops.Slice(at, Expr.of(0), Expr.of(k)), x.argsort(at, descending=True))
+        return x.take_along_axis(positions, at), positions
 
     @checked
     def median(x: Tensor, axis: int = -1) -> Tensor:

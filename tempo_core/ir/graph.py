@@ -88,6 +88,11 @@ class Node:
         return self.inputs if branch is None else (self.inputs[branch],)
 
     @property
+    def written(self) -> tuple[Key, ...]:
+        """The stores that its statements write. An output inside a loop has one."""
+        return tuple((self.id, output) for output in range(1 if isinstance(self.op, Output) else len(self.outputs)))
+
+    @property
     def label(self) -> str:
         """How errors call this node: `w (Merge)`."""
         kind = getattr(self.op, "fn", None)

@@ -40,18 +40,27 @@ class Cell(Module[Out]):
     """
 
     states: tuple[str, ...]  # the names of the parts of the state
+    gates: int  # the number of hidden vectors that the maps give
 
-    def __init__(self, n_in: int, hidden: int, name: str | None, domain: Domain, fed: bool, dtype: str):
+    def __init__(
+        self,
+        n_in: int,
+        hidden: int,
+        domain: Domain = (),
+        bias: bool = True,
+        fed: bool = False,
+        name: str | None = None,
+        dtype: str = "float32",
+        initial: Initializer | None = None,
+    ):
+        """The maps of the operand and of the hidden state give all gates. They start uniform in ±1/sqrt(hidden), as PyTorch's."""
         super().__init__(name, domain, fed, dtype)
         self.n_in, self.hidden = n_in, hidden
-
-    def projections(self, gates: int, bias: bool, initial: Initializer | None) -> tuple[Linear, Linear]:
-        """Maps of the operand and of the hidden state to all gates; uniform in ±1/sqrt(hidden) as PyTorch's."""
-        start = initial or uniform_fan_in(self.hidden)
+        start = initial or uniform_fan_in(hidden)
         options: dict[str, Any] = {
-            "domain": self.domain, "bias": bias, "fed": self.fed, "dtype": self.dtype, "initial": start, "initial_bias": start,
+            "domain": self.domain, "bias": bias, "fed": fed, "dtype": dtype, "initial": start, "initial_bias": start,
         }  # fmt: skip
-        return Linear(self.n_in, gates * self.hidden, **options), Linear(self.hidden, gates * self.hidden, **options)
+        self.input, self.state = (Linear(width, self.gates * hidden, **options) for width in (n_in, hidden))
 
     def gate(self, gates: Tensor, number: int) -> Tensor:
         return gates.spatial[..., number * self.hidden : (number + 1) * self.hidden]
@@ -114,20 +123,7 @@ class GRUCell(Cell[Tensor]):
 
     default_name = "gru"
     states = ("h",)
-
-    def __init__(
-        self,
-        n_in: int,
-        hidden: int,
-        domain: Domain = (),
-        bias: bool = True,
-        fed: bool = False,
-        name: str | None = None,
-        dtype: str = "float32",
-        initial: Initializer | None = None,
-    ):
-        super().__init__(n_in, hidden, name, domain, fed, dtype)
-        self.input, self.state = self.projections(3, bias, initial)
+    gates = 3
 
     def next_state(self, x: Tensor, state: State) -> State:
         (h,) = state
@@ -148,24 +144,11 @@ class LSTMCell(Cell[tuple[Tensor, Tensor]]):
 
     default_name = "lstm"
     states = ("h", "c")
-
-    def __init__(
-        self,
-        n_in: int,
-        hidden: int,
-        domain: Domain = (),
-        bias: bool = True,
-        fed: bool = False,
-        name: str | None = None,
-        dtype: str = "float32",
-        initial: Initializer | None = None,
-    ):
-        super().__init__(n_in, hidden, name, domain, fed, dtype)
-        self.input, self.state = self.projections(4, bias, initial)
+    gates = 4
 
     def next_state(self, x: Tensor, state: State) -> State:
         h, c = state
-        gates = self.input(x) + self.state(h)
-        admit, forget, emit = (fn.sigmoid(self.gate(gates, k)) for k in (0, 1, 3))
-        cell = forget * c + admit * fn.tanh(self.gate(gates, 2))
+        inner = self.input(x) + self.state(h)
+        admit, forget, emit = (fn.sigmoid(self.gate(inner, k)) for k in (0, 1, 3))
+        cell = forget * c + admit * fn.tanh(self.gate(inner, 2))
         return emit * fn.tanh(cell), cell

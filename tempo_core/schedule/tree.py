@@ -119,13 +119,21 @@ def walk(item: Item) -> Iterator[Item]:
         yield from walk(part)
 
 
-def with_loops(item: Item, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Execute, tuple[Loop, ...]]]:
-    """The statements of an item, in program order, with the loops around each from the outside in."""
+def with_conditions(
+    item: Item, loops: tuple[Loop, ...] = (), conditions: tuple[Bool, ...] = ()
+) -> Iterator[tuple[Execute, tuple[Loop, ...], tuple[Bool, ...]]]:
+    """The statements of an item, in program order, with the loops around each from the outside in, and the conditions under which it runs."""
     if isinstance(item, Execute):
-        yield item, loops
+        yield item, loops, conditions
     inner = (*loops, item) if isinstance(item, Loop) else loops
     for part in parts(item):
-        yield from with_loops(part, inner)
+        under = () if not isinstance(item, If) else (item.condition if part is item.then else ~item.condition,)
+        yield from with_conditions(part, inner, (*conditions, *under))
+
+
+def with_loops(item: Item) -> Iterator[tuple[Execute, tuple[Loop, ...]]]:
+    """The statements of an item, in program order, with the loops around each from the outside in."""
+    return ((execute, loops) for execute, loops, _ in with_conditions(item))
 
 
 def flat(block: Block) -> Iterator[Item]:

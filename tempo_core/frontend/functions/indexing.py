@@ -13,7 +13,7 @@ from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.functions import shapes
 from tempo_core.frontend.functions.arithmetic import equal, maximum_of, minimum_of, mod
 from tempo_core.frontend.functions.core import as_tensor, cast, constant, distinct_axes, evaluate, one_axis
-from tempo_core.frontend.functions.elementwise import reversed_order, where
+from tempo_core.frontend.functions.elementwise import where
 from tempo_core.frontend.functions.reductions import argsort, total
 from tempo_core.frontend.tensor import Tensor, Value, apply
 from tempo_core.ir import ops
@@ -89,24 +89,6 @@ def along_one_axis(x: Tensor, indices: Any, axis: int | Sequence[int], nearest: 
 
 
 @checked
-def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
-    """The elements at `indices` along `axis`, with separate positions for each place on the other axes.
-
-    The other axes broadcast. `take_along_axis(x, argsort(x))` is `sort(x)`.
-    """
-    if indices.rank != x.rank:
-        raise ShapeError(
-            f"cannot take {indices!r} along an axis of {x!r}",
-            hint="both need the same number of dimensions: tp.take_along_axis(x, tp.argsort(x))",
-        )
-    at = one_axis(x, axis)
-    values, positions = shapes.moveaxis(x, at, -1), shapes.moveaxis(cast(indices, "int32"), at, -1)
-    batch = shapes.broadcast_shapes(values.type.shape[:-1], positions.type.shape[:-1])
-    values, positions = (shapes.broadcast_to(v, (*batch, v.type.shape[-1])) for v in (values, positions))
-    return shapes.moveaxis(apply(ops.Gather(x.rank - 1, x.rank - 1), values, positions), -1, at)
-
-
-@checked
 def take_along_last(x: Tensor, indices: Tensor) -> Tensor:
     """`x[..., indices]`, one position of the last axis for each leading position (shape of `indices`)."""
     is_position = one_hot(indices, x.type.shape[-1], x.dtype)
@@ -125,6 +107,7 @@ def combined_at(fn: str, updates: Tensor, indices: Value, size: IntoExpr, axis: 
 
 
 index, take, scatter, index_add = Tensor.index, Tensor.take, Tensor.scatter, Tensor.index_add
+take_along_axis, top_k = Tensor.take_along_axis, Tensor.top_k
 one_hot, sort, trace, median, tril, triu = Tensor.one_hot, Tensor.sort, Tensor.trace, Tensor.median, Tensor.tril, Tensor.triu
 
 # of `scatter`, and what they do to a number and an update
@@ -165,20 +148,6 @@ def _replaced(x: Tensor, at: int, positions: Tensor, values: Tensor) -> Tensor:
 
 
 # -- by order ---------------------------------------------------------------------------------------------------------
-
-
-@checked
-def top_k(x: Tensor, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
-    """The `k` greatest elements along `axis`, greatest first, and their positions (int32). Equal elements keep their order."""
-    at = one_axis(x, axis)
-    size = x.type.shape[at]
-    if k < 0 or (size.is_constant and k > size.constant):
-        raise ShapeError(f"cannot take the {k} greatest of axis {axis} of {x!r}: it has {size} elements")
-    if size.is_constant:
-        positions = apply(ops.Argsort(at, k), reversed_order(x))
-    else:
-        positions = apply(ops.Slice(at, Expr.of(0), Expr.of(k)), argsort(x, at, descending=True))
-    return take_along_axis(x, positions, at), positions
 
 
 # -- by position ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.functions.arithmetic import absolute, equal, exp, log, not_equal, sqrt
 from tempo_core.frontend.functions.core import axes_of, cast, evaluate, one_axis
 from tempo_core.frontend.functions.elementwise import where
-from tempo_core.frontend.functions.shapes import aligned, arange, reshape, squeeze
+from tempo_core.frontend.functions.shapes import aligned, reshape, squeeze
 from tempo_core.frontend.tensor import Tensor, Value, apply, view
 from tempo_core.ir import ops
 from tempo_core.symbolic.expr import Expr
@@ -71,7 +71,8 @@ total, product, greatest, least, any_of, all_of = Tensor.sum, Tensor.prod, Tenso
 count_nonzero, softmax, log_softmax = Tensor.count_nonzero, Tensor.softmax, Tensor.log_softmax
 mean, var, std, norm = Tensor.mean, Tensor.var, Tensor.std, Tensor.norm
 argmax, argmin, argsort = Tensor.argmax, Tensor.argmin, Tensor.argsort
-cumsum, cummax, cummin, discounted_sum = Tensor.cumsum, Tensor.cummax, Tensor.cummin, Tensor.discounted_sum
+cumsum, cumprod, cummax, cummin = Tensor.cumsum, Tensor.cumprod, Tensor.cummax, Tensor.cummin
+discounted_sum = Tensor.discounted_sum
 
 
 def count(x: Tensor, axis: int | Sequence[int] | None, less_by: int) -> Value:
@@ -97,16 +98,6 @@ def logsumexp(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
     shift = where(is_infinite, 0, high)
     result = where(is_infinite, high, log(total(exp(where(is_infinite, 0, x - shift)), axis, keepdims=True)) + shift)
     return result if keepdims else squeeze(result, axis)
-
-
-@checked
-def cumprod(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
-    """The cumulative product along `axis`; with `reverse`, of the suffixes. Once an element is 0, the products are 0, whatever the others are."""
-    x, at = summable(x), one_axis(x, axis)
-    count, size = arange(x.type.shape[at]), x.type.shape[at]
-    start = equal(count, size - 1 if reverse else 0)
-    first = apply(ops.Broadcast(x.type.shape, (at,)), start)
-    return linear_scan(where(first, 0, x), where(first, x, 0), at, reverse)
 
 
 @checked

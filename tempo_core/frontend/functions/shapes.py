@@ -169,23 +169,9 @@ def _symbolic_quotient(whole: Expr, rest: Expr, x: Tensor) -> Expr:
     )
 
 
-@checked
-def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-    """`x` with some axes moved to other places; the others keep their order."""
-    origins = [one_axis(x, a) for a in ((source,) if isinstance(source, int) else source)]
-    places = [one_axis(x, a) for a in ((destination,) if isinstance(destination, int) else destination)]
-    if len(origins) != len(places) or len(set(origins)) != len(origins) or len(set(places)) != len(places):
-        raise ShapeError(
-            f"cannot move the axes {source} of {x!r} to {destination}", hint="give each axis one new place: x.moveaxis(0, -1)"
-        )
-    order = [a for a in range(x.rank) if a not in origins]
-    for place, origin in sorted(zip(places, origins, strict=True)):
-        order.insert(place, origin)
-    return transpose(x, *order) if x.rank else x
-
-
 flatten, expand_dims, squeeze, flip = Tensor.flatten, Tensor.expand_dims, Tensor.squeeze, Tensor.flip
-transpose, swapaxes = Tensor.transpose, Tensor.swapaxes
+transpose, swapaxes, moveaxis = Tensor.transpose, Tensor.swapaxes, Tensor.moveaxis
+repeat, tile = Tensor.repeat, Tensor.tile
 
 
 @checked
@@ -269,26 +255,3 @@ def split(x: Tensor, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Ten
     else:
         ends = [Expr.of(0), *map(Expr.of, parts), size]
     return [apply(ops.Slice(at, start, stop), x) for start, stop in itertools.pairwise(ends)]
-
-
-@checked
-def repeat(x: Tensor, times: IntoExpr, axis: int | None = None) -> Tensor:
-    """Each element `times` times in a row along `axis` (of all elements, flattened, by default)."""
-    if axis is None:
-        return repeat(x.flatten(), times, 0)
-    at, count = one_axis(x, axis), Expr.of(times)
-    shape = (*x.type.shape[: at + 1], count, *x.type.shape[at + 1 :])
-    spread = apply(ops.Broadcast(shape, tuple(k for k in range(len(shape)) if k != at + 1)), x)
-    return reshape(spread, (*x.type.shape[:at], x.type.shape[at] * count, *x.type.shape[at + 1 :]))
-
-
-@checked
-def tile(x: Tensor, times: Shape) -> Tensor:
-    """The whole of `x` repeated along its last axes, with one number in `times` for each. More numbers than axes add axes in front."""
-    counts = shape_of(times)
-    rank = max(len(counts), x.rank)
-    counts = (*(Expr.of(1),) * (rank - len(counts)), *counts)
-    sizes = (*(Expr.of(1),) * (rank - x.rank), *x.type.shape)
-    shape = tuple(part for pair in zip(counts, sizes, strict=True) for part in pair)
-    spread = apply(ops.Broadcast(shape, tuple(range(1, 2 * rank, 2))), reshape(x, sizes))
-    return reshape(spread, tuple(c * s for c, s in zip(counts, sizes, strict=True)))

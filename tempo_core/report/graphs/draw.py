@@ -108,9 +108,9 @@ def to_svg(picture: Picture) -> str:
 
 def layout(picture: Picture) -> tuple[dict[int, Place], set[tuple[int, int]]]:
     """A place for each box, in layers by the longest path from a source, and the (source, reader) pairs that run backwards."""
-    back = _back_edges(picture)
+    order, back = _walked(picture)
     layer: dict[int, int] = {}
-    for number in _topological(picture, back):
+    for number in order:
         above = [layer[source] for source, _ in picture[number].reads if (source, number) not in back]
         layer[number] = max(above, default=-1) + 1
     layers: dict[int, list[int]] = defaultdict(list)
@@ -144,41 +144,28 @@ def layout(picture: Picture) -> tuple[dict[int, Place], set[tuple[int, int]]]:
     return places, back
 
 
-def _back_edges(picture: Picture) -> set[tuple[int, int]]:
-    """The (source, reader) pairs that close a cycle on a walk along the reads, from each box in turn."""
+def _walked(picture: Picture) -> tuple[list[int], set[tuple[int, int]]]:
+    """A walk along the reads, from each box in turn: all boxes, operands first, and the (source, reader) pairs that close a cycle."""
+    order: list[int] = []
     back: set[tuple[int, int]] = set()
-    done: set[int] = set()
-    for start, first in picture.items():
-        path, open_boxes = [(start, iter(first.reads))], {start}
-        while path and start not in done:
+    seen: set[int] = set()
+    for start in picture:
+        path, open_boxes = [(start, iter(picture[start].reads))] if start not in seen else [], {start}
+        seen.add(start)
+        while path:
             number, reads = path[-1]
             source, _ = next(reads, (None, ""))
             if source is None:
                 path.pop()
                 open_boxes.discard(number)
-                done.add(number)
+                order.append(number)
             elif source in open_boxes:
                 back.add((source, number))
-            elif source not in done:
+            elif source not in seen:
+                seen.add(source)
                 open_boxes.add(source)
                 path.append((source, iter(picture[source].reads)))
-    return back
-
-
-def _topological(picture: Picture, back: set[tuple[int, int]]) -> list[int]:
-    waiting = {number: sum((source, number) not in back for source, _ in box.reads) for number, box in picture.items()}
-    readers: dict[int, list[int]] = defaultdict(list)
-    for number, box in picture.items():
-        for source, _ in box.reads:
-            readers[source].append(number)
-    order = [number for number, count in waiting.items() if not count]
-    for number in order:  # grows while it is walked
-        for reader in readers[number]:
-            if (number, reader) not in back:
-                waiting[reader] -= 1
-                if not waiting[reader]:
-                    order.append(reader)
-    return order
+    return order, back
 
 
 # -- texts and shapes -----------------------------------------------------------------------------------------------------

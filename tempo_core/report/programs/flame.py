@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from html import escape
 
 from tempo_core.report.graphs.draw import FILLS
 from tempo_core.report.pages.page import cut
-from tempo_core.report.pages.svg import CHARACTER, svg
+from tempo_core.report.pages.svg import CHARACTER, box, svg
 
 WIDTH, MARGIN, HEIGHT = 1200.0, 12.0, 20.0  # of the picture, around it, and of a row of boxes, in pixels
 NARROWEST = 0.3  # narrower boxes are left out, as nobody can see them
@@ -28,29 +27,24 @@ def flame(stacks: Iterable[tuple[Sequence[str], float]], root: str) -> str:
     """The picture of stacks, each a path of labels (the outermost first) with its seconds. `root` is the label of the whole."""
     whole = _Box()
     for labels, seconds in stacks:
-        box = whole
-        box.seconds += seconds
+        part = whole
+        part.seconds += seconds
         for label in labels:
-            box = box.parts.setdefault(label, _Box())
-            box.seconds += seconds
+            part = part.parts.setdefault(label, _Box())
+            part.seconds += seconds
     parts: list[str] = []
     _draw(parts, root, whole, whole.seconds, MARGIN, 0)
-    return svg(WIDTH + 2 * MARGIN, whole.depth * HEIGHT + 2 * MARGIN, parts, ' font-size="11"')
+    return svg(WIDTH + 2 * MARGIN, whole.depth * HEIGHT + 2 * MARGIN, parts)
 
 
-def _draw(parts: list[str], label: str, box: _Box, total: float, left: float, depth: int) -> None:
-    width = WIDTH * box.seconds / total if total else 0.0
+def _draw(parts: list[str], label: str, whole: _Box, total: float, left: float, depth: int) -> None:
+    width = WIDTH * whole.seconds / total if total else 0.0
     if width < NARROWEST:
         return
-    top = MARGIN + depth * HEIGHT
-    room = int((width - 6) / CHARACTER)
-    shown = cut(label, room) if room > 2 or len(label) <= room else ""
-    parts.append(
-        f"<g><title>{escape(label)}: {box.seconds * 1e3:.3f} ms, {100 * box.seconds / total:.1f}%</title>"
-        f'<rect x="{left:.2f}" y="{top:.1f}" width="{width:.2f}" height="{HEIGHT - 1:.1f}" rx="2" '
-        f'fill="{FILLS[depth % len(FILLS)]}" stroke="#567" stroke-width="0.5"/>'
-        f'<text x="{left + 3:.2f}" y="{top + 14:.1f}">{escape(shown)}</text></g>'
-    )
-    for name, part in sorted(box.parts.items(), key=lambda item: -item[1].seconds):
+    place = left, MARGIN + depth * HEIGHT, width, HEIGHT - 1
+    title = f"{label}: {whole.seconds * 1e3:.3f} ms, {100 * whole.seconds / total:.1f}%"
+    shown = cut(label, max(int((width - 6) / CHARACTER), 3))
+    parts.append(box(place, FILLS[depth % len(FILLS)], title, shown))
+    for name, part in sorted(whole.parts.items(), key=lambda item: -item[1].seconds):
         _draw(parts, name, part, total, left, depth + 1)
         left += WIDTH * part.seconds / total

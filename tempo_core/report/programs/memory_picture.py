@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from tempo_core.ir.names.user_lines import span
 from tempo_core.report.pages.page import cut
-from tempo_core.report.pages.svg import CHARACTER, LINE, svg
+from tempo_core.report.pages.svg import CHARACTER, LINE, box, svg, text
 from tempo_core.runtime.cost.usage import Moment, PlannedTensor, Usage
 
 MARGIN, GAP, BAR, LABEL = 24.0, 6.0, 640.0, 300.0
@@ -23,7 +21,7 @@ def memory_svg(usage: Usage) -> str:
     parts: list[str] = []
     top = MARGIN
     for place, peak, bytes in usage.peaks:
-        parts.append(_text(f"{place}: at most {bytes:,} bytes, in {peak}", MARGIN, top + LINE, True))
+        parts.append(text(f"{place}: at most {bytes:,} bytes, in {peak}", MARGIN, top + LINE, True))
         top += 2 * LINE
         for moment in usage.moments:
             parts += _bar(usage, moment, place, moment is peak, top, most)
@@ -35,18 +33,17 @@ def memory_svg(usage: Usage) -> str:
 
 def _bar(usage: Usage, moment: Moment, place: str, is_peak: bool, top: float, most: int) -> list[str]:
     """A moment: its name, and a box for each tensor that is alive, with its line as a tooltip."""
-    parts = [_text(cut(str(moment), int(LABEL / CHARACTER) - 1), MARGIN, top + LINE - 4, is_peak)]
+    parts = [text(cut(str(moment), int(LABEL / CHARACTER) - 1), MARGIN, top + LINE - 4, is_peak)]
     alive = usage.alive(moment, place)
     left, scale = MARGIN + LABEL, BAR / most
     for tensor in alive[:SEPARATE]:
         width = tensor.bytes * scale
-        parts.append(_box(left, top, width, FILLS[tensor.kind], _title(tensor), tensor.name))
+        parts.append(box((left, top, width, LINE), FILLS[tensor.kind], _title(tensor), tensor.name))
         left += width
     rest = sum(tensor.bytes for tensor in alive[SEPARATE:])
     if rest:
-        parts.append(
-            _box(left, top, rest * scale, FILLS["temporary"], f"{len(alive) - SEPARATE} smaller ones: {rest:,} bytes", "")
-        )
+        title = f"{len(alive) - SEPARATE} smaller ones: {rest:,} bytes"
+        parts.append(box((left, top, rest * scale, LINE), FILLS["temporary"], title, ""))
     return parts
 
 
@@ -55,24 +52,11 @@ def _title(tensor: PlannedTensor) -> str:
     return f"{tensor.name}: {tensor.kind} {tensor.type}, {tensor.bytes:,} bytes{f' @ {line}' if line else ''}"
 
 
-def _box(left: float, top: float, width: float, fill: str, title: str, name: str) -> str:
-    label = _text(name, left + 3, top + LINE - 4, False) if name and len(name) * CHARACTER + 6 < width else ""
-    return (
-        f'<g><title>{escape(title)}</title><rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{LINE:.0f}" '
-        f'fill="{fill}" stroke="#567" stroke-width="0.5"/>{label}</g>'
-    )
-
-
 def _legend(top: float) -> list[str]:
     parts: list[str] = []
     left = MARGIN
     for kind, fill in FILLS.items():
         parts.append(f'<rect x="{left:.1f}" y="{top:.1f}" width="{LINE:.0f}" height="{LINE:.0f}" fill="{fill}" stroke="#567"/>')
-        parts.append(_text(kind, left + LINE + 4, top + LINE - 4, False))
+        parts.append(text(kind, left + LINE + 4, top + LINE - 4))
         left += LINE + 16 + len(kind) * CHARACTER
     return parts
-
-
-def _text(text: str, left: float, bottom: float, is_bold: bool) -> str:
-    weight = ' font-weight="bold"' if is_bold else ""
-    return f'<text x="{left:.1f}" y="{bottom:.1f}" font-size="11" fill="#123"{weight}>{escape(text)}</text>'

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Union
 
 import jax
 
@@ -25,6 +25,7 @@ R = TypeVar("R")
 
 Operation = tuple[str, str]  # the name of a device program, and of an operation in it
 Span = tuple[int, int]  # the first nanosecond, and the one after the last
+Event = tuple[int, int, Union[str, Operation]]  # its span, and a mark or an operation
 
 
 @dataclass
@@ -84,92 +85,61 @@ def tracing() -> Iterator[Timeline]:
 
 def _fill(timeline: Timeline, planes: Iterable[Any]) -> None:
     """Read the profiler's planes: one for the host, one for each accelerator, each with a line for every thread or stream."""
-    marks: list[tuple[int, int, str]] = []
-    work: list[list[tuple[int, int, Operation]]] = []
+    marks: list[Event] = []
+    work: list[list[Event]] = []  # the operations of each line
     for plane in planes:
         on_device = plane.name.startswith("/device:")
         for line in plane.lines:
             if on_device and not line.name.startswith("Stream"):
                 continue  # summaries of the streams
-            events: list[tuple[int, int, Operation]] = []
+            events: list[Event] = []
             for event in line.events:
                 name, start = event.name, int(event.start_ns)
-                end = start + int(event.duration_ns)
+                end, stats = (
+                    start + int(event.duration_ns),
+                    {} if event.name.startswith(("tempo ", "end: ")) else dict(event.stats),
+                )
                 if name.startswith("tempo "):
                     marks.append((start, end, name))
-                    continue
-                if name.startswith("end: "):
-                    continue
-                stats = dict(event.stats)
-                if "hlo_op" in stats:
+                elif "hlo_op" in stats:
                     events.append((start, end, (str(stats.get("hlo_module", "")), str(stats["hlo_op"]))))
-                elif on_device:
+                elif on_device and not name.startswith("end: "):
                     events.append((start, end, ("", name)))
             work.append(events)
     begin, end = next(((start, end) for start, end, name in marks if name == RUN), (0, 0))
     timeline.total = end - begin
-    pieces: list[tuple[int, int, object]] = []
+    calls, launches = ([each for each in marks if str(each[2]).startswith(kind)] for kind in (CALL, LAUNCH))
+    timeline.counts.update(str(name) for _, _, name in (*calls, *launches))
     for events in work:
-        inside = [(max(a, begin), min(b, end), operation) for a, b, operation in events if b > begin and a < end]
-        timeline.times.update(operation for _, _, operation in inside)
-        pieces += _innermost(inside)
-    calls = [(a, b, name) for a, b, name in marks if name.startswith(CALL)]
-    launches = [(a, b, name) for a, b, name in marks if name.startswith(LAUNCH)]
-    timeline.counts.update(name for _, _, name in (*calls, *launches))
-    pieces += calls
-    timeline.idle = _divide(timeline, pieces, launches, (begin, end))
+        timeline.times.update(operation for a, b, operation in events if b > begin and a < end and isinstance(operation, tuple))
+    timeline.idle = _divide(timeline, [*work, calls, launches], (begin, end))
 
 
-def _innermost(events: Sequence[tuple[int, int, Operation]]) -> list[tuple[int, int, object]]:
-    """The events of one thread without the time of the events inside them."""
-    pieces: list[tuple[int, int, object]] = []
-    open_events: list[tuple[int, Operation]] = []  # (end, operation)
-    at = 0
+def _divide(timeline: Timeline, lines: Sequence[Sequence[Event]], run: Span) -> float:
+    """Give each moment of the run, in equal parts, to the innermost event of each line. Returns the rest.
 
-    def until(end: int) -> None:
-        nonlocal at
-        if end > at and open_events:
-            pieces.append((at, end, open_events[-1][1]))
-        at = max(at, end)
-
-    for start, end, operation in sorted(events, key=lambda event: (event[0], -event[1])):
-        while open_events and open_events[-1][0] <= start:
-            until(open_events[-1][0])
-            open_events.pop()
-        until(start)
-        at = max(at, start)
-        open_events.append((end, operation))
-    while open_events:
-        until(open_events[-1][0])
-        open_events.pop()
-    return pieces
-
-
-def _divide(
-    timeline: Timeline, pieces: Sequence[tuple[int, int, object]], launches: Sequence[tuple[int, int, str]], run: Span
-) -> float:
-    """Give each moment of the run to what works then, in equal parts; else to the launch that is being prepared. Returns the rest."""
-    changes: list[tuple[int, int, int, object]] = []
-    for priority, group in ((0, pieces), (1, launches)):
-        for start, end, key in group:
-            changes += [(start, 1, priority, key), (end, -1, priority, key)]
-    changes.sort(key=lambda change: (change[0], change[1]))
-    active: tuple[Counter[object], Counter[object]] = (Counter(), Counter())
+    The last line has the launches: they have the time that they prepare while nothing works.
+    """
+    events = [(start, end, line, key) for line, each in enumerate(lines) for start, end, key in each if start < end]
+    changes = [(end, 0, line, key) for _, end, line, key in events]
+    changes += [(start, start - end, line, key) for start, end, line, key in events]  # the outermost of several begins first
+    changes.sort(key=lambda change: (change[0], change[1] < 0, change[1]))
+    active: list[list[str | Operation]] = [[] for _ in lines]
     at, idle = run[0], 0.0
-    for moment, change, priority, key in [*changes, (run[1], 0, 0, None)]:
+    for moment, begins, line, key in [*changes, (run[1], 0, 0, "")]:
         now = min(max(moment, run[0]), run[1])
         if now > at:
-            working = active[0] or active[1]
-            for each, count in working.items():
-                share = (now - at) * count / working.total()
+            working = [inner[-1] for inner in active[:-1] if inner] or active[-1][-1:]
+            for each in working:
+                share = (now - at) / len(working)
                 if isinstance(each, tuple):
                     timeline.operations[each] += share
                 else:
-                    timeline.marks[str(each)] += share
+                    timeline.marks[each] += share
             idle += 0.0 if working else now - at
             at = now
-        if key is not None:
-            active[priority][key] += change
-            if not active[priority][key]:
-                del active[priority][key]
+        if begins:
+            active[line].append(key)
+        elif key in active[line]:
+            active[line].remove(key)
     return idle

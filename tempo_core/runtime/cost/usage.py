@@ -232,8 +232,8 @@ class _Counting:
                     self._argument(key, type, DEVICE, number, end)
                     self._argument(key, type, HOST, calls[fetch.slot], calls[fetch.slot])
             for put in segment.puts:
-                for output in put.outputs:
-                    key, type = (put.execute.node, output), self.graph[put.execute.node].outputs[output]
+                for key in put.keys:
+                    type = self.graph[key[0]].outputs[key[1]]
                     self._argument(key, type, HOST, min(calls[put.slot], number), number)
                     self._argument(key, type, DEVICE, number, number)
             self._temporaries(staged, segment, number)

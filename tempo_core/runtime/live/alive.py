@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import TypeAlias, Union
 
 from tempo_core.ir.graph import Graph, Key
-from tempo_core.ir.ops import Merge, Output
 from tempo_core.runtime.staged.host import Chunks, Fetch, HostCall, HostItem, HostLoop, Segment, placed
-from tempo_core.schedule import Block, Execute, If, Loop
+from tempo_core.schedule import Execute, Loop
 from tempo_core.schedule.tidy import Limits, decided
-from tempo_core.schedule.tree import Item
+from tempo_core.schedule.tree import with_conditions
 from tempo_core.symbolic.condition import FALSE, Bool
 from tempo_core.symbolic.domain import Point
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
@@ -75,8 +74,8 @@ class Alive:
     def _segment(self, segment: Segment, loops: Loops) -> None:
         for put in segment.puts:
             self._read(put.slot, loops, put.execute.point)
-            for output in put.outputs:
-                self._write((put.execute.node, output), loops, put.execute.point)
+            for key in put.keys:
+                self._write(key, loops, put.execute.point)
         for item in segment.items:
             if isinstance(item, Fetch):
                 self._operands(item.execute, loops)
@@ -84,25 +83,11 @@ class Alive:
                 continue
             if segment.is_chunk and isinstance(item, Loop):  # the loop that is cut into launches is there already
                 item = item.body
-            self._item(item, loops, ())
-
-    def _item(self, item: Item, loops: Loops, conditions: tuple[Bool, ...]) -> None:
-        if isinstance(item, Block):
-            for child in item.children:
-                self._item(child, loops, conditions)
-        elif isinstance(item, Loop):
-            self._item(item.body, (*loops, (id(item), item.counter)), conditions)
-        elif isinstance(item, If):
-            self._item(item.then, loops, (*conditions, item.condition))
-            self._item(item.orelse or Block(), loops, (*conditions, ~item.condition))
-        elif isinstance(item, Execute):
-            self._execute(item, loops, conditions)
-
-    def _execute(self, execute: Execute, loops: Loops, conditions: tuple[Bool, ...]) -> None:
-        node = self.graph[execute.node]
-        self._operands(execute, loops, conditions)
-        for output in range(1 if isinstance(node.op, (Merge, Output)) else len(node.outputs)):
-            self._write((node.id, output), loops, execute.point)
+            for execute, inner, conditions in with_conditions(item):
+                around = (*loops, *((id(loop), loop.counter) for loop in inner))
+                self._operands(execute, around, conditions)
+                for key in self.graph[execute.node].written:
+                    self._write(key, around, execute.point)
 
     def _call(self, call: HostCall, loops: Loops) -> None:
         if self.graph[call.execute.node].inputs:

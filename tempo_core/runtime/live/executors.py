@@ -34,6 +34,7 @@ class Executor(Protocol):
     """An executor in the middle of a run."""
 
     walk: Walk[Any]
+    names: dict[Key, str]  # of stores
 
     def settle(self) -> None:
         """Wait until all that was started has ended, sinks included."""

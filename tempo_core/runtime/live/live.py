@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import jax
 import numpy as np
@@ -17,7 +17,7 @@ from tempo_core.errors import ArgumentError, OutOfMemoryError, StateError
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import End, Merge, Sink, Udf
 from tempo_core.ir.udf import Custom, Fed
-from tempo_core.runtime.feeds import Feed, Feeds
+from tempo_core.runtime.feeds import Feed, Feeds, InputSpec
 from tempo_core.runtime.live.executors import Executor
 from tempo_core.runtime.live.state_file import Snapshot, digest, path_of
 from tempo_core.runtime.walk import Branch, Loop
@@ -100,32 +100,28 @@ class Run(Generic[R]):
         steps = [each.name for each in self._source.order]
         if name is not None and name not in steps:
             raise StateError(f"the program has no step `{name}`", hint=f"its steps are {', '.join(steps) or 'none'}")
-        self._opened(name)
+        self.opened_by(name)
         self._go_on(name, count)
 
     def finish(self) -> R:
         """Go on to the end. Returns what `program.run` would have returned."""
-        self._opened(self._by)
+        self.opened_by(self._by)
         self._go_on(None, None)
         assert self._executor is not None
         with self._out_of_memory():
             return self._form(self._executor.results())
-
-    def opened(self) -> Run[R]:
-        """The run itself, ready to stop where `by` says. Raises StateError for a step without a loop."""
-        self._opened(self._by)
-        return self
-
-    def opened_by(self, step: str | None) -> Executor:
-        """The executor, which can stop at the loops over `step` (None: at the outermost loops)."""
-        return self._opened(step)
 
     @property
     def streams(self) -> Mapping[str, Feed]:
         """The inputs that are fed one value after the other."""
         return self._fed.streams
 
-    def _opened(self, step: str | None) -> Executor:
+    @property
+    def _arrays(self) -> dict[str, Any]:
+        """The inputs that are arrays."""
+        return {**self._fed.arrays, **{name: feed.array for name, feed in self.streams.items() if feed.array is not None}}
+
+    def opened_by(self, step: str | None) -> Executor:
         """The executor. The first call decides at which loops it can stop; a later one may ask for the same loops only."""
         if self._executor is None:
             self._by = step if self._by is None else self._by
@@ -180,7 +176,7 @@ class Run(Generic[R]):
         if self._executor is not None:
             with self._out_of_memory():
                 arrays |= self._executor.arrays()
-        arrays |= {f"stream/{name}": np.int64(feed.count) for name, feed in self._fed.streams.items()}
+        arrays |= {f"stream/{name}": np.int64(feed.count) for name, feed in self.streams.items()}
         for name, function in self._functions.items():
             if function.state is not None:
                 arrays |= {f"function/{name}/{key}": value for key, value in function.state().items()}
@@ -220,8 +216,7 @@ class Run(Generic[R]):
                     where=function.where,
                     hint="give the function, or its object, two methods: state(), which returns arrays by name, and restore(arrays)",
                 )
-        fed = {**self._fed.arrays, **{name: feed.array for name, feed in self._fed.streams.items() if feed.array is not None}}
-        arrays = self.state
+        fed, arrays = self._arrays, self.state
         if inputs:
             arrays |= {f"input/{name}": np.asarray(value) for name, value in fed.items()}
         place: Place = () if self._executor is None else self._executor.walk.path
@@ -237,14 +232,15 @@ class Run(Generic[R]):
         }
         return Snapshot(arrays, meta)
 
-    def _put_back(self, arrays: Mapping[str, np.ndarray[Any, Any]], meta: Mapping[str, Any]) -> None:
-        """Take over the state of a file."""
+    def _put_back(self, state: Snapshot) -> None:
+        """Take over a state of the same program, whose arrays are then the run's."""
+        arrays, meta = state.arrays, cast("Any", state.meta)
         for name, function in self._functions.items():
             prefix = f"function/{name}/"
             held = {key[len(prefix) :]: array for key, array in arrays.items() if key.startswith(prefix)}
             if function.restore is not None and (held or function.is_stateful):
                 function.restore(held)
-        for name, feed in self._fed.streams.items():
+        for name, feed in self.streams.items():
             feed.skip(int(arrays.get(f"stream/{name}", np.int64(0))))
         self._by = meta["by"]
         if meta["started"]:
@@ -253,35 +249,23 @@ class Run(Generic[R]):
             self._executor.walk.done = bool(meta["done"])
 
 
-def resumed(
-    run_of: Callable[[dict[str, Any], int, Mapping[str, int]], Run[R]],
-    source: Path | Snapshot,
-    given: Mapping[str, Any],
-    origin: Callable[[Mapping[str, int]], Mapping[str, str]],
-) -> Run[R]:
-    """The run that a file or a snapshot holds.
-
-    `run_of(inputs, seed, bounds)` starts one; `given` are the inputs that the caller hands over again. `origin(bounds)` is what the state must
-    agree with.
-    """
-    meta: Any
-    if isinstance(source, Snapshot):  # which stays as it is
-        name, meta, arrays = "the snapshot", source.meta, {each: np.array(array) for each, array in source.arrays.items()}
-    else:
-        read = Snapshot.read(source)
-        name, meta, arrays = str(source), read.meta, dict(read.arrays)
-    check_origin(name, origin(meta["bounds"]), meta)
-    saved = {each[len("input/") :]: array for each, array in arrays.items() if each.startswith("input/")}
-    run = run_of({**saved, **given}, int(arrays["seed"]), meta["bounds"])
-    fed = {**run._fed.arrays, **{name: feed.array for name, feed in run._fed.streams.items() if feed.array is not None}}
-    for name, checksum in meta["inputs"].items():
-        if name in fed and digest(np.asarray(fed[name])) != checksum:
+def check_inputs(run: Run[Any], state: Snapshot, inputs: Mapping[str, InputSpec], lengths: Mapping[str, int]) -> None:
+    """Raise StateError if a fed array is not that of the saved run: at the points it had, for steps whose `lengths` were others."""
+    meta: Any = state.meta
+    for name in meta["inputs"].keys() & run._arrays.keys():
+        array, held = np.asarray(run._arrays[name]), state.arrays.get(f"input/{name}")
+        if held is None:
+            steps = inputs[name].steps if name in inputs else ()
+            is_same = digest(array[tuple(slice(lengths.get(step)) for step in steps)]) == meta["inputs"][name]
+        else:
+            common = array[tuple(map(slice, held.shape))]
+            of_held = held[tuple(map(slice, common.shape))]
+            is_same = common.dtype == of_held.dtype and common.tobytes() == of_held.tobytes()
+        if not is_same:
+            why = "has other values at the points of the saved run" if lengths else "is not the one of the saved run"
             raise StateError(
-                f"the input `{name}` is not the one of the saved run",
-                hint="feed the same values again, or leave the input out if the file holds it",
+                f"the input `{name}` {why}", hint="feed the same values again, or leave the input out if the file holds it"
             )
-    run._put_back(arrays, meta)
-    return run
 
 
 def check_origin(name: str, origin: Mapping[str, str], meta: Mapping[str, Any]) -> None:

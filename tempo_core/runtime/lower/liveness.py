@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tempo_core.ir.graph import Graph, Key
-from tempo_core.ir.ops import Merge, Output
 from tempo_core.schedule import Block, Execute, If, Loop, Storage
 from tempo_core.schedule.tree import Item
 
@@ -70,8 +69,7 @@ class Liveness:
             return Effects(then.needs | other.needs | (writes - both), both, writes)
         if isinstance(item, Execute):
             node = self.graph[item.node]
-            outputs = range(1) if isinstance(node.op, (Merge, Output)) else range(len(node.outputs))
-            written = frozenset((node.id, k) for k in outputs)
+            written = frozenset(node.written)
             partial = frozenset(k for k in written if self.is_store(k))
             return Effects(self.reads(item) | partial, written - partial, written)
         return Effects()

@@ -33,6 +33,10 @@ class Put:
     slot: int
     outputs: tuple[int, ...]
 
+    @property
+    def keys(self) -> list[Key]:
+        return [(self.execute.node, output) for output in self.outputs]
+
 
 @dataclass(eq=False)
 class Segment:
@@ -65,7 +69,7 @@ class Segment:
     @property
     def returned(self) -> list[Key]:
         """The results of host calls that it puts into stores."""
-        return [(put.execute.node, output) for put in self.puts for output in put.outputs]
+        return [key for put in self.puts for key in put.keys]
 
     @property
     def fetches(self) -> list[Fetch]:

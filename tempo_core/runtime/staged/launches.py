@@ -157,9 +157,8 @@ class Launches:
                 read_inside[key] = read_inside.get(key, False) or not all(outer) or key in self.lowering.unrolled.stores
         for call in returning:
             segment, put = puts[call.slot]
-            keys = [(put.execute.node, output) for output in put.outputs]
-            call.kept = tuple(key[1] for key in keys if key in readers and not read_inside[key])
-            outputs = tuple(key[1] for key in keys if key in readers and read_inside[key])
+            call.kept = tuple(key[1] for key in put.keys if key in readers and not read_inside[key])
+            outputs = tuple(key[1] for key in put.keys if key in readers and read_inside[key])
             others = [each for each in segment.puts if each is not put]
             segment.puts = [*others, replace(put, outputs=outputs)] if outputs else others
         kept = {(call.execute.node, output) for call in returning for output in call.kept}
@@ -185,7 +184,7 @@ class Launches:
     def _put_effects(self, segment: host.Segment) -> Effects:
         total = Effects()
         for put in segment.puts:
-            written = frozenset((put.execute.node, k) for k in put.outputs)
+            written = frozenset(put.keys)
             partial = frozenset(k for k in written if self.lowering.liveness.is_store(k))
             total = total.then(Effects(partial, written - partial, written))
         return total

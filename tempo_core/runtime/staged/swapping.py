@@ -18,12 +18,11 @@ from dataclasses import dataclass, replace
 
 from tempo_core import prices
 from tempo_core.ir.graph import Graph, Key
-from tempo_core.ir.ops import Merge, Output
 from tempo_core.runtime.feeds import is_fed_in_parts
 from tempo_core.runtime.staged.host import Chunks, Fetch, HostItem, HostLoop, Segment, placed
-from tempo_core.schedule import Block, Execute, If, Loop, Storage
+from tempo_core.schedule import Block, Execute, Loop, Storage
 from tempo_core.schedule.tidy import Limits, extent, limited, simplified
-from tempo_core.schedule.tree import Item, as_block, changed, counter
+from tempo_core.schedule.tree import Item, as_block, changed, counter, with_conditions
 from tempo_core.symbolic.domain import Index, Point, Range
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 from tempo_core.symbolic.proof import distribute
@@ -126,30 +125,20 @@ class Walked:
 
     def of_segment(self, segment: Segment) -> dict[Key, list[Touched]]:
         """What a launch touches, by store."""
-        touched = [each for put in segment.puts for each in self._written(put.execute, put.outputs, (), True)]
+        touched = [each for put in segment.puts for each in self._written(put.execute, put.keys, (), True)]
         for item in segment.items:
             touched += self._read(item.execute, (), True) if isinstance(item, Fetch) else self.of(item)
         return by_store(touched)
 
-    def of(self, item: Item, loops: tuple[Loop, ...] = (), always: bool = True) -> Iterator[tuple[Key, Touched]]:
-        if isinstance(item, Block):
-            for child in item.children:
-                yield from self.of(child, loops, always)
-        elif isinstance(item, Loop):
-            yield from self.of(item.body, (*loops, item), always)
-        elif isinstance(item, If):
-            for block in (item.then, item.orelse or Block()):
-                yield from self.of(block, loops, False)
-        elif isinstance(item, Execute):
-            node = self.graph[item.node]
-            yield from self._read(item, loops, always)
-            outputs = range(1) if isinstance(node.op, (Merge, Output)) else range(len(node.outputs))
-            yield from self._written(item, outputs, loops, always)
+    def of(self, item: Item) -> Iterator[tuple[Key, Touched]]:
+        for execute, loops, conditions in with_conditions(item):
+            yield from self._read(execute, loops, not conditions)
+            yield from self._written(execute, self.graph[execute.node].written, loops, not conditions)
 
     def _written(
-        self, execute: Execute, outputs: Iterable[int], loops: tuple[Loop, ...], always: bool
+        self, execute: Execute, keys: Iterable[Key], loops: tuple[Loop, ...], always: bool
     ) -> Iterator[tuple[Key, Touched]]:
-        for key in ((execute.node, output) for output in outputs):
+        for key in keys:
             if key in self.hosted:
                 axis = self.hosted[key].axis
                 at = execute.point[axis].substitute(self._numbers)
