@@ -135,7 +135,7 @@ def test_a_loop_stays_where_nothing_can_be_split_or_much_is_written_out(monkeypa
 
 
 def test_off_a_cpu_loops_stay() -> None:
-    assert not prices.pays_to_unroll(2, 1, 10**9, on_cpu=False)
+    assert not prices.pays_to_unroll(2, 1, 10**9, True, on_cpu=False)
 
 
 @cpu_only
