@@ -16,6 +16,7 @@ from tests.core.running import SETTINGS, assert_all_same
 
 WIDTH = 128  # a layer's weights are as large as `prices.LEAST_BYTES_TO_UNROLL`
 LAYER = WIDTH * WIDTH * 4
+WIDE = 2 * WIDTH
 
 cpu_only = pytest.mark.skipif(jax.default_backend() != "cpu", reason="loops stay loops elsewhere")
 
@@ -138,15 +139,15 @@ def outermost(layers: int = 3) -> tuple[tp.Program, dict[str, np.ndarray]]:
     """h[l + 1] = tanh(h[l] @ w[l]): nothing but the loop over l."""
     context = tp.Context("l")
     with context as ((layer, L),):
-        w = tp.input("w", (WIDTH, WIDTH), domain=(layer,))
-        h = tp.recurrence((WIDTH,), domain=(layer,), name="h")
+        w = tp.input("w", (WIDE, WIDE), domain=(layer,))
+        h = tp.recurrence((WIDE,), domain=(layer,), name="h")
         after = tp.tanh(h @ w)
-        h[0], h[layer + 1] = tp.input("x", (WIDTH,)), after
+        h[0], h[layer + 1] = tp.input("x", (WIDE,)), after
         program = context.compile({L: layers}, [after[L - 1]])
     random = np.random.default_rng(0)
     return program, {
-        "x": random.normal(size=WIDTH).astype("f4"),
-        "w": random.normal(size=(layers, WIDTH, WIDTH)).astype("f4") / 16,
+        "x": random.normal(size=WIDE).astype("f4"),
+        "w": random.normal(size=(layers, WIDE, WIDE)).astype("f4") / 16,
     }
 
 
@@ -161,7 +162,7 @@ def test_an_outermost_loop_is_written_out_for_many_bytes_an_operation(monkeypatc
     assert program._staged is not None and dict(program._staged.unrolled.inputs) == {"w": 0}
     moved = [i for i in instructions(program) if i.opcode in ("copy", "dynamic-slice", "slice", "transpose", "gather")]
     assert max((i.bytes for i in moved), default=0) < LAYER
-    monkeypatch.setattr(prices, "LEAST_BYTES_FOR_AN_OPERATION", LAYER)  # the body has more than one operation
+    monkeypatch.setattr(prices, "LEAST_BYTES_FOR_AN_OPERATION", 4 * LAYER)  # the body has more than one operation
     program, _ = outermost()
     assert program._staged is not None and not program._staged.unrolled.loops
     assert loops(Stack()) == 3  # an inner loop runs again and again: its price is another one
