@@ -24,8 +24,8 @@ from tempo_llm.serve.ahead import Ahead
 from tempo_llm.serve.cache import RowCache
 from tempo_llm.serve.choice import Choice
 from tempo_llm.serve.jobs import Failure, Job, Update
-from tempo_llm.serve.programs import block_program, sizes_of, token_programs
-from tempo_llm.serve.rows import SHORT_BLOCK, Row, choice_of
+from tempo_llm.serve.programs import Programs
+from tempo_llm.serve.rows import Row, choice_of
 from tempo_llm.serve.tiles import TILE
 from tempo_llm.tokenizer import Tokenizer
 
@@ -58,12 +58,11 @@ class Engine:
         """
         self.generator, self.tokenizer, self.rows, self.queue = generator, tokenizer, rows, queue
         self.max_context = min(max_context, generator.config.max_position_embeddings)
-        places = -(-self.max_context // TILE) * TILE
         config = generator.compile_config
-        tokens = token_programs(generator, rows, places, (rows,) if fixed_rows else sizes_of(rows))
-        blocks = {size: block_program(generator, rows, places, size) for size in (SHORT_BLOCK, TILE)}
+        traced = Programs.of(generator, rows, self.max_context, fixed_rows)
         self._tokens, self._blocks = (
-            {size: traced.bound(generator.weights) for size, traced in programs.items()} for programs in (tokens, blocks)
+            {size: each.bound(generator.weights) for size, each in programs.items()}
+            for programs in (traced.tokens, traced.blocks)
         )
         self.cache = RowCache(self._tokens[rows])
         self.prefixes = None if self.cache.states else prefixes  # a state stands for a whole prompt, not for its blocks
@@ -74,7 +73,7 @@ class Engine:
         programs |= {features: functools.partial(self._choice.compile, features) for features in self._choice.programs}
         self._ahead = Ahead(programs, ahead)
         self.steps: Counter[int] = Counter()  # so far, by the number of rows of the program
-        self._places, self._most = places, generator.config.max_position_embeddings
+        self._places, self._most = traced.places, generator.config.max_position_embeddings
         self._tiles = functools.lru_cache(1 << 14)(self._tiles_of)
         self._free = list(range(rows))[::-1]
         self._busy: dict[int, Row] = {}

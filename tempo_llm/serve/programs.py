@@ -20,6 +20,7 @@ from tempo_llm.blocks import Attending
 from tempo_llm.errors import PatternError
 from tempo_llm.generate import Generator
 from tempo_llm.llama import Llama, counts, loop_names
+from tempo_llm.serve.rows import SHORT_BLOCK
 from tempo_llm.serve.tiles import TILE, TiledAttention
 from tempo_llm.stacks import stacks_of
 
@@ -156,6 +157,22 @@ class Traced:
         )
 
 
+@dataclass(frozen=True)
+class Programs:
+    """The programs of a server: those of tokens by their numbers of rows, and those of blocks by their sizes. The cache has `places` positions."""
+
+    tokens: dict[int, Traced]
+    blocks: dict[int, Traced]
+    places: int
+
+    @staticmethod
+    def of(generator: Generator, rows: int, max_context: int, fixed_rows: bool) -> Programs:
+        """With `fixed_rows`, there is one program of tokens, of all rows."""
+        places = -(-max_context // TILE) * TILE
+        tokens = token_programs(generator, rows, places, (rows,) if fixed_rows else sizes_of(rows))
+        return Programs(tokens, {size: block_program(generator, rows, places, size) for size in (SHORT_BLOCK, TILE)}, places)
+
+
 def sizes_of(rows: int) -> tuple[int, ...]:
     """The numbers of rows for which a server of `rows` rows has programs: 1, 2, 4, ..., and all."""
     return (*(1 << k for k in range((rows - 1).bit_length())), rows)
@@ -177,9 +194,11 @@ def token_programs(generator: Generator, rows: int, places: int, sizes: Sequence
         model = Llama(generator.config, stacks, [layer for layer, _ in layers], generator.form)
         time = Cached(rows, places, generator.config.max_position_embeddings, position, length, stop=active)
         outputs = {"logits": model.logits(model.after(token, (r,), time)), **time.outputs}
-    program = context.compile({R: rows, **counts(stacks, layers)}, outputs, generator.compile_config)
-    patterns = tuple(time.patterns)
-    return {size: Traced(program if size == rows else program.with_bounds({R: size}), patterns) for size in sizes}
+
+    def program(size: int) -> Program:
+        return context.compile({R: size, **counts(stacks, layers)}, outputs, generator.compile_config)
+
+    return {size: Traced(program(size), tuple(time.patterns)) for size in sizes}
 
 
 def block_program(generator: Generator, rows: int, places: int, size: int) -> Traced:
