@@ -449,6 +449,7 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "results": results, "times": times, "memories": memories, "rows": rows, "starts": starts, "classical": classical, "source": source, "picture": picture,
     "algorithms": algorithms, "control": control, "enough": enough, "members": members, "recipes": recipes, "solved": solved, "growth": growth,
     "beside": beside, "speeds": speeds, "kills": kills, "pictures": pictures, "caches": caches, "sides": sides, "serving": serving, "requests": requests,
+    "planning": planning,
 }  # fmt: skip
 
 
