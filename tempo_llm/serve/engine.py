@@ -71,7 +71,7 @@ class Engine:
             size: functools.partial(self._compile, size) for size in self._tokens if size < rows
         }
         programs |= {features: functools.partial(self._choice.compile, features) for features in self._choice.programs}
-        self._ahead = Ahead(programs, ahead)
+        self._ahead, self._failed = Ahead(programs, ahead), set[int]()  # of the numbers of rows
         self.steps: Counter[int] = Counter()  # so far, by the number of rows of the program
         self._places, self._most = traced.places, generator.config.max_position_embeddings
         self._tiles = functools.lru_cache(1 << 14)(self._tiles_of)
@@ -240,7 +240,7 @@ class Engine:
             self._tokens[size].program.compile()
         except Exception:
             LOG.exception("the program of %d rows could not be compiled; a larger one takes its place", size)
-            del self._tokens[size]
+            self._failed.add(size)
 
     def _can_choose(self, features: Features) -> bool:
         """Whether the program of a way to choose tokens is compiled. If it is not, it is the next one."""
@@ -328,9 +328,10 @@ class Engine:
 
     def _size_for(self, count: int) -> int:
         """The rows of the smallest program that is compiled and has a place for so many rows. A smaller one that is not is wanted."""
-        return next(
-            size for size in list(self._tokens) if size == self.rows or (size >= count > 0 and self._ahead.is_ready(size))
-        )
+        for size in self._tokens:
+            if self.rows > size >= count > 0 and self._ahead.is_ready(size) and size not in self._failed:
+                return size
+        return self.rows
 
     def _finish(self, row: Row, update: Update) -> None:
         """Free a row. What it leaves in the cache, the next job does not read."""
