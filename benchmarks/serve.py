@@ -1,10 +1,12 @@
-"""A server and its clients: tokens per second of 1, 2, 4 and 8 at a time, and how long the first token takes under load.
+"""Servers and their clients: tokens per second of 1, 2, 4 and 8 at a time, and how long the first token takes under load.
 
-    python -m benchmarks.serve [--rows 8] [--model SIZE] [--quick] [--out FILE]
+    python -m benchmarks.serve [--model SIZE] [--quick] [--out FILE]
 
-The server is `tempo-llm serve` in a process of its own, of a model with random weights (`benchmarks/decode.py` has the sizes). Each client sends
-one request after the other, streamed, without an end token, with prompts of its own. A last case sends one short request again and again while
-the other rows write, and while long prompts come in: its time to the first token is what a new client waits.
+The server is `tempo-llm serve` in a process of its own, of a model with random weights (`benchmarks/decode.py` has the sizes): with one row, with
+eight rows, whose programs have 1, 2, 4 and 8, and with eight rows in one program. All programs are compiled before clients come. Each client sends
+one request, streamed, without an end token, with a prompt of its own. A last case sends one short request again and again while
+the other rows write, and while long prompts come in: its time to the first token is what a new client waits. Beside them stands
+`Model.generate` with such a prompt, in the process of the benchmark.
 """
 
 from __future__ import annotations
@@ -17,18 +19,18 @@ import threading
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from benchmarks.common import Results, arguments, say
-from benchmarks.serving import ServerProcess
+from benchmarks.serving import ServerProcess, metric
 
 CLIENTS = (1, 2, 4, 8)
+LARGE = "8 rows"
+SERVERS = {"1 row": ("--rows", "1"), LARGE: ("--rows", "8"), "8 fixed rows": ("--rows", "8", "--fixed-rows")}
 
 
 def main() -> None:
     def add(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--model", default="", metavar="SIZE", help="of benchmarks.decode [100M; quick: tiny]")
-        parser.add_argument("--rows", type=int, default=8, help="rows of the server [8]")
         parser.add_argument("--tokens", type=int, default=0, help="new tokens of each request [64; quick: 8]")
         parser.add_argument("--prompt", type=int, default=64, help="tokens of each prompt [64]")
         parser.add_argument("--long", type=int, default=512, help="tokens of the long prompts of the last case [512]")
@@ -44,38 +46,59 @@ def main() -> None:
         directory = Path(folder) / "random"
         config, weights = random_model(size, 2048)
         save_model(directory, config, weights, "float32")
-        alone = _alone(results, directory, config.vocab_size, options, tokens, turns) if options.rows > 1 else None
-        with ServerProcess("--model", str(directory), "--rows", str(options.rows), "--log-level", "warning") as server:
-            first: float | None = None
-            for count in (count for count in CLIENTS if count <= options.rows):
-                name = f"{size}, {options.rows} rows, {count} {'client' if count == 1 else 'clients'}"
-                if not results.selects(name):
-                    continue
-                figures = throughput(server, config.vocab_size, count, options.prompt, tokens, turns)
-                first = first or figures["tokens_per_second"]
-                figures["times_one_client"] = figures["tokens_per_second"] / first
-                if alone is not None:
-                    figures["times_one_row"] = figures["tokens_per_second"] / alone
-                results.add(name, clients=count, prompt_tokens=options.prompt, new_tokens=tokens, **figures)
-                _say(name, figures)
-            name = f"{size}, {options.rows} rows, a request under load"
-            if results.selects(name) and options.rows > 2:
-                figures = under_load(server, config.vocab_size, options.rows, options.prompt, options.long, tokens, turns)
-                results.add(name, prompt_tokens=options.prompt, long_prompt_tokens=options.long, new_tokens=tokens, **figures)
-                _say(name, figures)
+        alone: dict[str, float] | None = None
+        if results.selects(f"{size}, generate"):
+            alone = generated(directory, config.vocab_size, options.prompt, tokens, turns)
+            results.add(f"{size}, generate", prompt_tokens=options.prompt, new_tokens=tokens, **alone)
+            _say(f"{size}, generate", alone)
+        for kind, flags in SERVERS.items():
+            names = {count: f"{size}, {kind}, {count} {'client' if count == 1 else 'clients'}" for count in CLIENTS}
+            loaded = f"{size}, {kind}, a request under load"
+            chosen = [count for count, name in names.items() if results.selects(name)]
+            if not chosen and not results.selects(loaded):
+                continue
+            with ServerProcess("--model", str(directory), *flags, "--log-level", "warning") as server:
+                compiled(server)
+                first: float | None = None
+                for count in chosen:
+                    figures = throughput(server, config.vocab_size, count, options.prompt, tokens, turns)
+                    first = first or figures["tokens_per_second"]
+                    figures["times_one_client"] = figures["tokens_per_second"] / first
+                    if alone is not None:
+                        figures["times_generate"] = figures["processor_ms_per_token"] / alone["processor_ms_per_token"]
+                    results.add(names[count], clients=count, prompt_tokens=options.prompt, new_tokens=tokens, **figures)
+                    _say(names[count], figures)
+                if results.selects(loaded) and kind == LARGE:
+                    figures = under_load(server, config.vocab_size, 8, options.prompt, options.long, tokens, turns)
+                    results.add(
+                        loaded, prompt_tokens=options.prompt, long_prompt_tokens=options.long, new_tokens=tokens, **figures
+                    )
+                    _say(loaded, figures)
     results.finish()
 
 
-def _alone(results: Results, directory: Path, vocabulary: int, options: Any, tokens: int, turns: int) -> float | None:
-    """Tokens per second of one client of a server with one row."""
-    name = f"{options.model or ('tiny' if options.quick else '100M')}, 1 row, 1 client"
-    if not results.selects(name):
-        return None
-    with ServerProcess("--model", str(directory), "--rows", "1", "--log-level", "warning") as server:
-        figures = throughput(server, vocabulary, 1, options.prompt, tokens, turns)
-    results.add(name, clients=1, prompt_tokens=options.prompt, new_tokens=tokens, **figures)
-    _say(name, figures)
-    return figures["tokens_per_second"]
+def compiled(server: ServerProcess, seconds: float = 600.0) -> None:
+    """Wait until a server has compiled all its programs."""
+    import httpx
+
+    begun = time.monotonic()
+    while metric(httpx.get(f"{server.url}/metrics", trust_env=False).text, "tempo_programs_waiting"):
+        assert time.monotonic() - begun < seconds, "the server still compiles"
+        time.sleep(0.5)
+
+
+def generated(directory: Path, vocabulary: int, prompt: int, tokens: int, turns: int) -> dict[str, float]:
+    """Tokens per second of `Model.generate` in this process, prompt included, and processors' seconds for each token: the best turn."""
+    import tempo_llm
+
+    model, rates, processors = tempo_llm.load(directory), [], []
+    for turn in range(turns + 1):
+        begun, used = time.perf_counter(), time.process_time()
+        model.generate(random_prompt(vocabulary, prompt, 1000 * turn), tokens, ignore_eos=True)
+        if turn:  # the first one compiles
+            rates.append(tokens / (time.perf_counter() - begun))
+            processors.append((time.process_time() - used) / tokens)
+    return {"tokens_per_second": max(rates), "processor_ms_per_token": 1000 * min(processors)}
 
 
 def _say(name: str, figures: dict[str, float]) -> None:

@@ -108,6 +108,7 @@ def serving() -> str:
         "tokens_per_second": "tokens/s",
         "times_one_client": "times one client",
         "processor_ms_per_token": "ms of processors a token",
+        "times_generate": "times generate",
     }
     heads |= {"first_token_ms": "first token, ms", "longest_first_token_ms": "the longest, ms"}
     lines = [f"| work | {' | '.join(heads.values())} |", "| --- |" + " --- |" * len(heads)]
@@ -115,6 +116,17 @@ def serving() -> str:
         cells = [short(case[key]) if key in case else "" for key in heads]
         lines.append(f"| {case['case']} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", source("serve")])
+
+
+def planning() -> str:
+    """A row for each plan: the processors' seconds of the process, and its memory."""
+    recorded = record("plan")
+    if recorded is None:
+        return "Not recorded yet: `python -m benchmarks.plan`."
+    lines = ["| plan | s of processors | MB |", "| --- | --- | --- |"]
+    for case in recorded["cases"]:
+        lines.append(f"| {case['case']} | {short(case['cpu_seconds'])} | {short(case['bytes'] / 1e6)} |")
+    return "\n".join([*lines, "", source("plan")])
 
 
 def starts(benchmark: str = "second-start") -> str:
@@ -437,6 +449,7 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "results": results, "times": times, "memories": memories, "rows": rows, "starts": starts, "classical": classical, "source": source, "picture": picture,
     "algorithms": algorithms, "control": control, "enough": enough, "members": members, "recipes": recipes, "solved": solved, "growth": growth,
     "beside": beside, "speeds": speeds, "kills": kills, "pictures": pictures, "caches": caches, "sides": sides, "serving": serving, "requests": requests,
+    "planning": planning,
 }  # fmt: skip
 
 

@@ -82,6 +82,7 @@ class Service:
             tasks = list(self._tasks(lines, count, refuse))
             waiting, count = waiting + tasks, count + len(tasks)
             if waiting:
+                self.model.generator.read()
                 yield from batches.answer(waiting)
             lines = read_waiting(feed, WAITING - len(waiting), not waiting, refuse)
 

@@ -24,7 +24,7 @@ from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import CheckpointError, RequestError, shown
 from tempo_llm.files import read_text
 from tempo_llm.layer import Delta, Experts, Layer
-from tempo_llm.quantized import GROUP, QUANTIZED, Dtype, Matrix, named, part_name, quantize
+from tempo_llm.quantized import GROUP, QUANTIZED, Dtype, Matrix, lengths, named, part_name, quantize
 from tempo_llm.stacks import Stack, prefix
 from tempo_llm.tensor_file import TensorFile
 
@@ -45,6 +45,7 @@ FINER = (
 STACKED = ("experts.gate", "experts.up", "experts.down")  # weights that are a matrix for each expert
 NAMES = (*DTYPES, *QUANTIZED)  # of the dtypes of weights
 HALF = ("bfloat16", "float16")
+EMBEDDING_NAME = "embedding.weight"
 ALIGNMENT = 64  # bytes: where JAX, on a CPU, takes arrays of NumPy without a copy
 EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
@@ -221,41 +222,102 @@ def load_weights(directory: str | Path, config: LlamaConfig, dtype: str | None =
     Raises one `CheckpointError` that lists every missing tensor, every unused one, and every one of the wrong shape; one for a number that
     is NaN or infinite; and RequestError for another dtype.
     """
-    if dtype is not None:
-        check_dtype(dtype)
-    tensors = open_tensors(Path(directory))
-    own = [file.quantized for file in {id(file): file for file in tensors.values()}.values() if file.quantized is not None]
-    chosen = dtype or next(iter(own), ("float32", GROUP))[0]
-    group = next((size for kind, size in own if kind == chosen), GROUP)
-    layers = [layer_weights(config, number) for number in range(config.num_hidden_layers)]
-    tied = is_tied(tensors, config)
-    check_tensors(tensors, file_shapes(config, tied), directory)
+    return Checkpoint.opened(directory, config, dtype).read()
 
-    def stored(name: str, weight: Weight, at: str = "") -> dict[str, np.ndarray]:
-        return _stored(name, weight, tensors, at, chosen, group)
 
-    outer = (config.vocab_size, config.hidden_size)
-    single = {
-        "final_norm.weight": Weight(FINAL_NORM, (config.hidden_size,)),
-        "head.weight": Weight(EMBEDDING if tied else HEAD, outer),
-        **({} if tied else {"embedding.weight": Weight(EMBEDDING, outer, is_turned=False)}),
-    }
-    weights: dict[str, np.ndarray] = {}
-    for name, weight in single.items():
-        for key, array in stored(name, weight).items():
-            memory = _memory(array, 1)
-            memory[0] = array
-            weights[key] = memory[0]
-    for name in dict.fromkeys(name for layer in layers for name in layer):
-        numbers = [number for number, layer in enumerate(layers) if name in layer]
-        stacked: dict[str, np.ndarray] = {}
-        for row, number in enumerate(numbers):
-            for key, array in stored(name, layers[number][name], f"model.layers.{number}.").items():
-                if key not in stacked:
-                    stacked[key] = _memory(array, len(numbers))
-                stacked[key][row] = array
-        weights |= stacked
-    return weights
+@dataclass(frozen=True)
+class Checkpoint:
+    """The files of a model, whose headers are read: they hold all tensors that the model needs. Its weights are `read` in `dtype`."""
+
+    tensors: Mapping[str, Readable]
+    config: LlamaConfig
+    dtype: str
+    group: int  # of quantized matrices
+    is_tied: bool
+
+    @staticmethod
+    def opened(directory: str | Path, config: LlamaConfig, dtype: str | None = None) -> Checkpoint:
+        """Raises what `load_weights` raises, but for numbers that are not finite."""
+        if dtype is not None:
+            check_dtype(dtype)
+        tensors = open_tensors(Path(directory))
+        own = [file.quantized for file in {id(file): file for file in tensors.values()}.values() if file.quantized is not None]
+        chosen = dtype or next(iter(own), ("float32", GROUP))[0]
+        group = next((size for kind, size in own if kind == chosen), GROUP)
+        tied = is_tied(tensors, config)
+        check_tensors(tensors, file_shapes(config, tied), directory)
+        return Checkpoint(tensors, config, chosen, group, tied)
+
+    def placeholders(self) -> dict[str, np.ndarray]:
+        """Arrays of the shapes and dtypes of the weights, which hold one number each and take no memory. No weight is read."""
+        weights = {
+            key: _placeholder(shape, kind)
+            for name, weight in self._single().items()
+            for key, (shape, kind) in self._types(name, weight).items()
+        }
+        for name, of_layers in self._by_layer().items():
+            types = self._types(name, next(iter(of_layers.values())))
+            weights |= {key: _placeholder((len(of_layers), *shape), kind) for key, (shape, kind) in types.items()}
+        return weights
+
+    def read(self) -> dict[str, np.ndarray]:
+        """The weights, as `load_weights` gives them."""
+        weights: dict[str, np.ndarray] = {}
+        for name, weight in self._single().items():
+            for key, array in self._stored(name, weight).items():
+                memory = _memory(array, 1)
+                memory[0] = array
+                weights[key] = memory[0]
+        for name, of_layers in self._by_layer().items():
+            stacked: dict[str, np.ndarray] = {}
+            for row, (number, weight) in enumerate(of_layers.items()):
+                for key, array in self._stored(name, weight, f"model.layers.{number}.").items():
+                    if key not in stacked:
+                        stacked[key] = _memory(array, len(of_layers))
+                    stacked[key][row] = array
+            weights |= stacked
+        return weights
+
+    def _stored(self, name: str, weight: Weight, at: str = "") -> dict[str, np.ndarray]:
+        return _stored(name, weight, self.tensors, at, self.dtype, self.group)
+
+    def _single(self) -> dict[str, Weight]:
+        """The weights that are no layer's."""
+        outer = (self.config.vocab_size, self.config.hidden_size)
+        return {
+            "final_norm.weight": Weight(FINAL_NORM, (self.config.hidden_size,)),
+            "head.weight": Weight(EMBEDDING if self.is_tied else HEAD, outer),
+            **({} if self.is_tied else {EMBEDDING_NAME: Weight(EMBEDDING, outer, is_turned=False)}),
+        }
+
+    def _by_layer(self) -> dict[str, dict[int, Weight]]:
+        """The weights of layers by name, those of each layer that has one."""
+        weights: dict[str, dict[int, Weight]] = {}
+        for number in range(self.config.num_hidden_layers):
+            for name, weight in layer_weights(self.config, number).items():
+                weights.setdefault(name, {})[number] = weight
+        return weights
+
+    def _types(self, name: str, weight: Weight) -> dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]]:
+        """The shapes and dtypes of the arrays that `_stored` gives."""
+        shape = weight.stored_shape
+        if self.dtype not in QUANTIZED or not is_quantized(name, weight):
+            return {name: (shape, DTYPES.get(self.dtype, DTYPES["float32"]))}
+        *outer, n_in = shape if name == EMBEDDING_NAME else (*shape[:-2], shape[-1], shape[-2])
+        arrays = lengths(kind_of(name, self.dtype), n_in, self.group)
+        return {
+            name if part == "weight" else part_name(name, part): ((*outer, length), np.dtype(kind))
+            for part, (length, kind) in arrays.items()
+        }
+
+
+def _placeholder(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> np.ndarray:
+    return np.broadcast_to(np.zeros((), dtype), shape)
+
+
+def is_placeholder(array: np.ndarray) -> bool:
+    """Whether an array holds one number only, whatever its shape."""
+    return array.size > 1 and not any(array.strides)
 
 
 def file_shapes(config: LlamaConfig, tied: bool) -> dict[str, tuple[int, ...]]:
@@ -292,7 +354,7 @@ def _rows(array: np.ndarray, numbers: Sequence[int]) -> np.ndarray:
     """Some rows of an array, without a copy if they lie at equal distances."""
     steps = {second - first for first, second in pairwise(numbers)} or {1}
     if len(steps) > 1 or min(steps) < 1:
-        return array[list(numbers)]
+        return array[: len(numbers)] if is_placeholder(array) else array[list(numbers)]
     return array[numbers[0] : numbers[-1] + 1 : min(steps)]
 
 
@@ -348,7 +410,7 @@ def _stored(name: str, weight: Weight, tensors: Mapping[str, Readable], at: str,
             return named(name, arrays)
     array = weight.read(partial(read_tensor, tensors, at))
     if is_narrow:
-        return named(name, quantize(array if name == "embedding.weight" else array.swapaxes(-1, -2), kind, group))
+        return named(name, quantize(array if name == EMBEDDING_NAME else array.swapaxes(-1, -2), kind, group))
     array = array.astype(DTYPES.get(dtype, DTYPES["float32"]), copy=False)
     return {name: array if dtype in HALF else np.ascontiguousarray(array)}
 

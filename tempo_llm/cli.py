@@ -174,6 +174,7 @@ def _load(
     prompt_cache: Path | None = None,
     draft_model: str | None = None,
 ) -> Model:
+    """The model, whose weights are read when they are needed: plans, and requests that are refused, need none."""
     from tempo_core.runs.device import use_device
 
     _say_what_compiles(command)
@@ -183,7 +184,7 @@ def _load(
     kept = False if no_cache else True if cache is None else str(cache)
     where = prompt_cache or False
     options: dict[str, Any] = {"cache": kept, "devices": count, "memory_limit": memory_limit}
-    return load(model, dtype, attention, prompt_cache=where, draft_model=draft_model, **options)
+    return load(model, dtype, attention, prompt_cache=where, draft_model=draft_model, lazily=True, **options)
 
 
 def _biases(bias: list[str] | None) -> dict[int, float]:
@@ -287,7 +288,7 @@ def generate(
     draft_model: DraftModel = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be stored and run, and stop.")] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="With --plan: print each statement and each store on its own line.")
+        bool, typer.Option("--full", help="With --plan: print each statement and each store on its own line, and XLA's own peak.")
     ] = False,
     memory_picture: Annotated[
         Path | None,
@@ -352,13 +353,16 @@ def generate(
                 for task, completion in answers:
                     typer.echo(json.dumps(completion_report(task.line, completion, loaded.tokenizer)))
                 if cost is not None:
-                    _told(cost, load_seconds, verbose)
+                    _told(cost, load_seconds + loaded.generator.read_seconds, verbose)
             refusals.end()
             return
         request = service.whole_request(lines)
         if plan:
             typer.echo(loaded.generator.plan_of(request, full=full, as_json=as_json, picture=memory_picture))
             return
+        request.needed(loaded.config)
+        loaded.generator.read()
+        load_seconds += loaded.generator.read_seconds
         if profile:
             result = with_texts(loaded, loaded.generator.profiled(request), stops)
             assert result.profile is not None
@@ -457,13 +461,15 @@ def chat(
         directory = _located(model)
         sampling, started = choice.of(directory), time.perf_counter()
         loaded = _load(command, directory, dtype, attention, cache, no_cache, device, devices, memory_limit, prompt_cache)
-        if verbose:
-            typer.echo(f"loaded the model in {time.perf_counter() - started:.2f} s", err=True)
         from tempo_llm.talk import Talk
 
-        Talk(
+        talk = Talk(
             lambda: loaded.chat(system_prompt, sampling=sampling, seed=seed, max_context=max_context), max_new_tokens, verbose
-        ).run()
+        )
+        loaded.generator.read()
+        if verbose:
+            typer.echo(f"loaded the model in {time.perf_counter() - started:.2f} s", err=True)
+        talk.run()
 
 
 # -- info, plan, bench --------------------------------------------------------------------------------------------------
@@ -527,7 +533,9 @@ def plan(
     dtype: Dtype = None,
     attention: AttentionFlag = None,
     max_context: MaxContext = None,
-    full: Annotated[bool, typer.Option("--full", help="Print each statement and each store on its own line.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Print each statement and each store on its own line, and XLA's own peak.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object: the memory of all tensors and its peaks.")
     ] = False,
@@ -535,7 +543,7 @@ def plan(
     cache: CacheDir = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Print what generation would store and run, with the bytes of each cache. Nothing runs."""
+    """Print what generation would store and run, with the bytes of each cache. Nothing runs, and no weights are read."""
     with _errors() as command:
         if prompt_tokens < 1 or rows < 1:
             raise RequestError("a plan needs at least one prompt of at least one token", hint="--rows 1 --prompt-tokens 128")
@@ -672,7 +680,7 @@ def train(
     time_limit: Annotated[float | None, typer.Option(min=0.0, help="Stop and save after this many minutes.")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be stored and run, and stop.")] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="With --plan: print each statement and each store on its own line.")
+        bool, typer.Option("--full", help="With --plan: print each statement and each store on its own line, and XLA's own peak.")
     ] = False,
     device: Device = None,
     devices: Devices = "1",

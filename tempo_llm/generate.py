@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,13 @@ import numpy as np
 import tempo_core as tp
 from tempo_core.typing import Bounds
 from tempo_llm.attention import Attention
-from tempo_llm.checkpoint import load_weights, split
+from tempo_llm.checkpoint import Checkpoint, split
 from tempo_llm.config import LlamaConfig
 from tempo_llm.decoding import Decoding, Piece, Results, Rows, joined_costs
 from tempo_llm.errors import RequestError, shown
 from tempo_llm.llama import Decoder, Weights, trace_decoder, trace_scorer
 from tempo_llm.past import past_of, prefix_of
-from tempo_llm.plan import by_layers, layers_text, with_layers
+from tempo_llm.plan import COARSE, by_layers, layers_text, with_layers
 from tempo_llm.prefixes import Prefixes
 from tempo_llm.requests import Completion, Generation, Group, Request, TokenLogprobs, check_tokens
 from tempo_llm.sampling import Features, Sampling, chosen_sampling, uniform_draws
@@ -109,9 +110,12 @@ class Generator:
         capacity: int | None = None,
         prefixes: Prefixes | None = None,
         draft: Generator | None = None,
+        read: Callable[[], dict[str, np.ndarray]] | None = None,
         **options: Any,
     ):
         """`weights` are those of `checkpoint.load_weights`; `options` are fields of `tempo_core.Config`, such as `executor`.
+
+        With `read`, `weights` hold the shapes and dtypes of those that it gives, and it is called when a run first needs them.
 
         Without `attention`, each layer has the sliding window of the model's configuration, if there is one. In `prefixes`, what is computed
         of prompts is kept for those that begin in the same way. `draft` is a smaller model that drafts for requests with `speculate`; without it,
@@ -127,7 +131,7 @@ class Generator:
                 f"the capacity is {shown(capacity)}; this model takes 1 to {config.max_position_embeddings} tokens"
             )
         self.form = Weights.of(weights)
-        self._weights = self.form.arranged(split(weights, config, stacks_of(config, self.attention)))
+        self._weights, self._read, self.read_seconds = self._arranged(weights), read, 0.0
         self._options = {**options, "disable": (*options.get("disable", ()), *LOOPS)}
         self._decoders: dict[tuple[object, ...], Decoder] = {}
         self._programs: dict[tuple[Features, Sizes, bool, int], tp.Program[dict[str, np.ndarray]]] = {}
@@ -141,15 +145,33 @@ class Generator:
         dtype: str | None = None,
         capacity: int | None = None,
         draft: Generator | None = None,
+        lazily: bool = False,
         **options: Any,
     ) -> Generator:
-        """The model in a Hugging Face checkpoint directory (without its tokenizer)."""
+        """The model in a Hugging Face checkpoint directory (without its tokenizer). If `lazily`, weights are read when a run needs them."""
         config = LlamaConfig.from_directory(directory)
         (attention or Attention()).by_layer(config.num_hidden_layers)  # reports a mistake before the weights are read
-        weights = load_weights(directory, config, dtype)
-        for array in weights.values():
-            array.flags.writeable = False  # programs take them as they are, without a copy
-        return Generator(config, weights, attention, capacity, None, draft, **options)
+        checkpoint = Checkpoint.opened(directory, config, dtype)
+        generator = Generator(config, checkpoint.placeholders(), attention, capacity, None, draft, checkpoint.read, **options)
+        if not lazily:
+            generator.read()
+        return generator
+
+    def read(self) -> None:
+        """Read the weights now, and those of the draft model, unless they are read already. Raises CheckpointError."""
+        if self._read is not None:
+            begun = time.perf_counter()
+            weights = self._read()
+            for array in weights.values():
+                array.flags.writeable = False  # programs take them as they are, without a copy
+            self._weights, self._read = self._arranged(weights), None
+            self.read_seconds = time.perf_counter() - begun
+        if self.draft is not None:
+            self.draft.read()
+
+    def _arranged(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Weights of `checkpoint.load_weights` by the names of programs, as they store them."""
+        return self.form.arranged(split(weights, self.config, stacks_of(self.config, self.attention)))
 
     # -- generation ---------------------------------------------------------------------------------------------------
 
@@ -237,6 +259,7 @@ class Generator:
 
         With `full`, each statement and each store has a line of its own. At its end are the bytes of keys, values, states and weights by layers.
         `as_json` gives the memory of all tensors, its peaks and that of layers instead, and `picture` is an .svg of them that is written.
+        Without `full`, XLA is not asked, and the peak on the device is a coarse estimate. No weights are read.
         """
         chosen = chosen_sampling(sampling, temperature)
         request = Request(prompts, max_new_tokens, chosen, 0, (), max_context, samples, logprobs, speculate)
@@ -247,12 +270,16 @@ class Generator:
         request.needed(self.config)
         features = request.sampling.features(request.logprobs)
         sizes = self.sizes(request.groups[-1])
-        _, program = self.program(features, sizes, self.prefixes is not None, False, request.speculate)
-        plan = program.plan()
+        is_bound = self._read is None and (self.draft is None or self.draft._read is None)
+        _, program = self.program(features, sizes, self.prefixes is not None, is_bound, request.speculate)
+        plan = program.plan() if full else program.plan().coarse()
         if picture is not None:
             plan.draw(picture)
         layers = by_layers(plan, stacks_of(self.config, self.attention), self._weights)
-        return with_layers(plan.json(), layers) if as_json else f"{plan.text(full)}\n\n{layers_text(layers)}"
+        if as_json:
+            return with_layers(plan.json(), layers)
+        note = "" if full else f"  {COARSE}\n"
+        return f"{plan.text(full)}{note}\n\n{layers_text(layers)}"
 
     def logits(self, ids: Sequence[int]) -> FloatArray:
         """The scores of all tokens of the vocabulary after each of `ids`: float32 [len(ids), vocabulary].
@@ -273,18 +300,25 @@ class Generator:
             }
             options = {**self._options, "disable": tuple(name for name in self._options["disable"] if name not in LOOPS[1:])}
             program = scorer.context.compile(bounds, scorer.logits, tp.Config(**options))
+            self.read()
             self._scorers = {capacity: program.bind(self._weights)}
         return self._scorers[capacity].run({"token": np.asarray(ids, np.int32)})
 
     @property
     def weights(self) -> Mapping[str, np.ndarray]:
         """The weights by their names in the program: those of `checkpoint.load_weights`, if all layers are of one kind."""
+        self.read()
         return self._weights
 
     @property
     def compile_config(self) -> tp.Config:
         """The options of programs of this model that run without loops over positions."""
         return tp.Config(**{**self._options, "disable": self._options["disable"][: -len(LOOPS)]})
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all weights."""
+        return sum(array.nbytes for array in self._weights.values())
 
     @property
     def weight_bytes(self) -> int:
@@ -295,7 +329,7 @@ class Generator:
         """A name for what keys and values depend on: the model, its weights, their dtype, and its attention patterns."""
         patterns = [pattern.name for pattern in self.attention.by_layer(self.config.num_hidden_layers)]
         digest = hashlib.blake2b(repr((self.config, patterns, self.form, KEPT_FORM)).encode(), digest_size=20)
-        for name, array in sorted(self._weights.items()):
+        for name, array in sorted(self.weights.items()):
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
         return digest.hexdigest()
@@ -339,6 +373,7 @@ class Generator:
         program = decoder.context.compile(bounds, decoder.outputs, tp.Config(**options))
         if not bind:
             return decoder, program
+        self.read()
         self._programs[key] = program.bind(self._weights if self.draft is None or not speculate else self._weights_of_both)
         if len(self._programs) > PROGRAMS_KEPT:
             oldest = self._programs.pop(next(iter(self._programs)))

@@ -37,6 +37,7 @@ def load(
     prompt_cache: bool | str | Path = False,
     prompt_cache_bytes: int = 4 * 2**30,
     draft_model: str | Path | None = None,
+    lazily: bool = False,
     **options: Any,
 ) -> Model:
     """The model in a checkpoint directory or a GGUF file, under `checkpoints/`, or in a repository of Hugging Face.
@@ -47,6 +48,7 @@ def load(
     `capacity` is the greatest number of positions of a program; without it, programs have as many as requests need. With
     `prompt_cache`, what is computed of prompts is kept for prompts that begin in the same way, at most `prompt_cache_bytes`: in memory, or in
     the directory that it names. `draft_model` is a smaller model with the same vocabulary: `generate(..., speculate=4)` lets it draft.
+    If `lazily`, the weights are read when a run first needs them: plans, and requests that are refused, need none.
     `options` are fields of `tempo_core.Config`, such as `cache`.
 
     Raises RequestError if there is no such model or dtype, ModelConfigError, CheckpointError, TokenizerError and PatternError.
@@ -62,8 +64,8 @@ def load(
     if draft_model is not None:
         of_draft = locate(draft_model)
         check_draft(config, LlamaConfig.from_directory(of_draft), prompt_cache is not False)
-        draft = Generator.from_directory(of_draft, None, dtype, **options)
-    generator = Generator.from_directory(directory, chosen, dtype, capacity, draft, **options)
+        draft = Generator.from_directory(of_draft, None, dtype, lazily=True, **options)
+    generator = Generator.from_directory(directory, chosen, dtype, capacity, draft, lazily, **options)
     if prompt_cache is not False:
         kept_in = None if prompt_cache is True else Path(prompt_cache)
         generator.prefixes = Prefixes(_bytes(prompt_cache_bytes), kept_in, generator.digest)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tempo_core.report.programs.plan import Plan
 
 HEADER = ("layers", "kind", "stored, bytes", "bytes a layer", "weights, bytes")
+COARSE = "without XLA: the true peak may be less than half, or more than twice as much; --full (in Python, full=True) asks XLA"
 STATES = ("attention.", "delta.")  # how the names of a layer's stores begin
 
 

@@ -161,7 +161,10 @@ class Widened:
 
 @functools.cache
 def _product(form: Form) -> Callable[..., Any]:
-    """x [..., in] times a matrix, in float32. If JAX vectorizes x, the rows of all points are multiplied at once."""
+    """x [..., in] times a matrix, in float32. If JAX vectorizes x, the rows of all points are multiplied at once.
+
+    Products of equal shapes, as those of equal layers, are traced once, and called.
+    """
 
     @jax.custom_batching.custom_vmap
     def product(x: Any, *matrix: Any) -> Any:
@@ -176,7 +179,7 @@ def _product(form: Form) -> Callable[..., Any]:
             return product(x, *matrix), True
         return _mapped(product, batched, (x, *matrix)), True
 
-    return product
+    return jax.jit(product)
 
 
 @functools.cache
@@ -194,7 +197,7 @@ def _expert_product(form: Form) -> Callable[..., Any]:
     def _(size: int, batched: Sequence[Any], *operands: Any) -> tuple[Any, bool]:
         return _mapped(product, batched, operands), True
 
-    return product
+    return jax.jit(product)
 
 
 def _mapped(function: Callable[..., Any], batched: Sequence[Any], operands: Sequence[Any]) -> Any:

@@ -61,6 +61,14 @@ def part_name(name: str, part: str) -> str:
     return f"{name.removesuffix('weight')}{part}" if name.endswith(".weight") else f"{name}_{part}"
 
 
+def lengths(dtype: str, n_in: int, group: int) -> dict[str, tuple[int, str]]:
+    """The arrays of a matrix with rows of `n_in` elements: the lengths of their rows, and their dtypes."""
+    groups = -(-n_in // group)
+    if dtype == "int8":
+        return {"weight": (groups * group, "int8"), "scale": (groups, "float32")}
+    return {"weight": (groups * group // 2, "uint8"), "scale": (groups, "float32"), "offset": (groups, "float32")}
+
+
 def named(name: str, arrays: Arrays) -> Arrays:
     """The arrays of the matrix `name` by their names."""
     return {name if part == "weight" else part_name(name, part): array for part, array in arrays.items()}

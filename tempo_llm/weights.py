@@ -10,9 +10,9 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core import Expr, Tensor
-from tempo_llm.checkpoint import HALF
+from tempo_llm.checkpoint import HALF, is_placeholder
 from tempo_llm.products import ExpertProduct, Form, Half, Int4, Int8, Product, Widened
-from tempo_llm.quantized import GROUP, QUANTIZED, STORED
+from tempo_llm.quantized import GROUP, QUANTIZED, STORED, lengths
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class Weights:
         }
 
     def _by_rows(self, array: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(np.asarray(array).swapaxes(-1, -2))
+        turned = np.asarray(array).swapaxes(-1, -2)
+        return turned if is_placeholder(turned) else np.ascontiguousarray(turned)
 
     @property
     def is_quantized(self) -> bool:
@@ -118,11 +119,8 @@ class Weights:
 
     def arrays(self, n_in: int) -> dict[str, tuple[int, str]]:
         """The arrays of a matrix: the lengths of their rows, and their dtypes."""
-        groups = -(-n_in // self.group)
-        if self.dtype == "int8":
-            return {"weight": (groups * self.group, "int8"), "scale": (groups, "float32")}
-        if self.dtype == "int4":
-            return {"weight": (groups * self.group // 2, "uint8"), "scale": (groups, "float32"), "offset": (groups, "float32")}
+        if self.is_quantized:
+            return lengths(self.dtype, n_in, self.group)
         return {"weight": (n_in, self.dtype)}
 
 

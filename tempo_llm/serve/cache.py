@@ -19,7 +19,7 @@ class RowCache:
     """Keys and values [layers, rows, key heads, positions, head width], and states [rows, layers, ...], by the names of programs' inputs."""
 
     def __init__(self, program: Traced):
-        """`program` is that of tokens."""
+        """`program` is that of a token of each row."""
         self.caches = {name: jnp.zeros(shape, dtype) for name, (shape, dtype) in program.caches().items()}
         self.states = {name: np.zeros(shape, dtype) for name, (shape, dtype) in program.states().items()}
         self.places = next((array.shape[3] for array in self.caches.values()), 0)
@@ -28,10 +28,9 @@ class RowCache:
     def nbytes(self) -> int:
         return sum(array.nbytes for array in (*self.caches.values(), *self.states.values()))
 
-    @property
-    def inputs(self) -> dict[str, Array]:
-        """The inputs of the program of tokens."""
-        return {**self.caches, **self.states}
+    def inputs_of_rows(self, rows: np.ndarray) -> dict[str, Array]:
+        """The inputs of the program of a token of each of some rows."""
+        return {**self.caches, **{name: state[rows] for name, state in self.states.items()}}
 
     def inputs_of(self, row: int) -> dict[str, Array]:
         """The inputs of the program of a block of one row."""
@@ -42,12 +41,12 @@ class RowCache:
         for state in self.states.values():
             state[row] = 0
 
-    def write_tokens(self, outputs: Arrays, positions: np.ndarray) -> None:
-        """What the program of tokens gave of each row, at its position. A row at the position `places` writes nothing."""
+    def write_tokens(self, outputs: Arrays, rows: np.ndarray, positions: np.ndarray, active: np.ndarray) -> None:
+        """What the program of tokens gave of some rows, at their positions. Rows that are not `active` write nothing."""
         if self.caches:
-            self.caches = _tokens(self.caches, self._new(outputs), positions)
-        for name in self.states:
-            self.states[name] = np.array(outputs[_output(name)])
+            self.caches = _tokens(self.caches, self._new(outputs), rows, np.where(active, positions, self.places))
+        for name, state in self.states.items():
+            state[rows[active]] = outputs[_output(name)][active]
 
     def write_block(self, outputs: Arrays, row: int, start: int) -> None:
         """What the program of a block gave of a row, from the position `start` on."""
@@ -66,9 +65,9 @@ def _output(name: str) -> str:
     return rest if kind == "cache" else f"{rest}.state"
 
 
-def _written(caches: Any, new: Any, positions: Any) -> Any:
+def _written(caches: Any, new: Any, rows: Any, positions: Any) -> Any:
     def written(cache: Any, tokens: Any) -> Any:  # tokens [rows, layers, key heads, head width]
-        return cache.at[:, jnp.arange(cache.shape[1]), :, positions].set(tokens, mode="drop")
+        return cache.at[:, rows, :, positions].set(tokens, mode="drop")
 
     return {name: written(cache, new[name]) for name, cache in caches.items()}
 

@@ -6,9 +6,6 @@ program runs when a row needs it, so nobody pays for another row's sorting.
 
 from __future__ import annotations
 
-import logging
-import queue
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,12 +13,10 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core import Tensor
-from tempo_core.compiling import leave_behind
 from tempo_llm.sampling import EXCLUDED, Features, Sampling, choose, penalized, report, settings
 
 Program = tp.Program[dict[str, np.ndarray]]
 
-LOG = logging.getLogger("tempo.serve")
 MOST_LOGPROBS = 20  # of OpenAI's interface
 _OTHERS: Mapping[str, float] = {"temperature": 1, "top_p": 1, "repetition_penalty": 1}  # of a row that asks for nothing; else 0
 
@@ -81,61 +76,15 @@ class RowChoice:
 
 
 class Choice:
-    """The programs. `compile_first` compiles the most common ones, and a thread of its own those that are wanted.
+    """The programs, by what they can do; `compile` compiles one of them."""
 
-    With `ahead`, the thread compiles all others too, before they are wanted.
-    """
-
-    def __init__(self, rows: int, vocabulary: int, config: tp.Config, ahead: bool = True):
-        self.rows, self.vocabulary, self._ahead = rows, vocabulary, ahead
+    def __init__(self, rows: int, vocabulary: int, config: tp.Config):
+        self.rows, self.vocabulary = rows, vocabulary
         self.programs = {features: choice_program(features, rows, vocabulary, config) for features in forms(vocabulary)}
-        self._ready: set[Features] = set()
-        self._wanted: queue.SimpleQueue[Features | None] = queue.SimpleQueue()
-        self._asked: set[Features] = set()
-        self._is_closed = False
-        self._thread = threading.Thread(target=self._compile_all, name="tempo-choice", daemon=True)
 
-    def compile_first(self, count: int = 2) -> None:
-        for features in list(self.programs)[:count]:
-            self._compile(features)
-        leave_behind(self._thread)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Compile no further programs."""
-        self._is_closed = True
-        self._wanted.put(None)
-
-    def is_ready(self, features: Features) -> bool:
-        """Whether a program is compiled. If it is not, it is the next one."""
-        if features in self._ready:
-            return True
-        if features not in self._asked:
-            LOG.info("a request waits until the program of its way to choose tokens is compiled: %s", features)
-            self._asked.add(features)
-            self._wanted.put(features)
-        return False
-
-    def _compile_all(self) -> None:
-        while len(self._ready) < len(self.programs):
-            try:
-                features = self._wanted.get(block=not self._ahead)
-            except queue.Empty:
-                features = next(each for each in self.programs if each not in self._ready)
-            if self._is_closed or features is None:
-                return
-            if features in self._ready:
-                continue
-            try:
-                self._compile(features)
-            except Exception:
-                LOG.exception("a way to choose tokens could not be compiled; the first request that wants it tries again")
-                self._ready.add(features)
-
-    def _compile(self, features: Features) -> None:
+    def compile(self, features: Features) -> None:
         nobody = RowChoice(Sampling(1.0, top_k=1), features, [0], np.zeros(1, np.float32), self.vocabulary)
         self.choose(np.zeros((self.rows, self.vocabulary), np.float32), {0: (nobody, None)})
-        self._ready.add(features)
 
     def choose(self, logits: np.ndarray, rows: Mapping[int, tuple[RowChoice, np.ndarray | None]]) -> dict[int, Chosen]:
         """The token of each of some rows, from the logits [rows, vocabulary], and a mask bool [vocabulary] of each row or None."""

@@ -40,6 +40,13 @@ def serve(
         typer.Option(envvar="TEMPO_API_KEY", help="A key that clients must send. Better in $TEMPO_API_KEY: others see flags."),
     ] = None,
     rows: Annotated[int, typer.Option(help="How many texts are written at a time; others wait.")] = 8,
+    fixed_rows: Annotated[
+        bool,
+        typer.Option(
+            "--fixed-rows",
+            help="Compute all rows at each token, in one program: an answer is then the same beside any others, bit for bit, and costs more.",
+        ),
+    ] = False,
     max_context: Annotated[
         int, typer.Option(help="The most tokens of prompt and new text together, of each row; no more than the model's own.")
     ] = 2048,
@@ -54,6 +61,7 @@ def serve(
     device: Device = None,
     attention: AttentionFlag = None,
     prompt_cache: PromptCache = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Print the programs and the memory of the server, and stop.")] = False,
     log_level: Annotated[str, typer.Option(help=f"What is printed: {', '.join(LEVELS)}.")] = "info",
     cache: CacheDir = None,
     no_cache: NoCache = False,
@@ -78,13 +86,20 @@ def serve(
             raise RequestError(f"serving needs the package {error.name}", hint="pip install 'tempo-dl[serve]'") from None
         logging.basicConfig(level=log_level.upper(), format="%(levelname)s: %(message)s")
         logging.getLogger("jax").setLevel(logging.WARNING)
+        sizes = Sizes(rows, max_context, queue, fixed_rows)
+        sizes.check()
+        if plan:
+            from tempo_llm.serve.plan import plan_of
+
+            typer.echo(plan_of(_loaded(command, source or model, dtype, attention, cache, no_cache, device).generator, sizes))
+            return
         listener = bound(host, port)  # before the model is read: that may take long
         command.callback(listener.close)
         if not is_loopback(host) and api_key is None:
             typer.echo(f"warning: {host} is open to other machines, and no key is set: --api-key, or $TEMPO_API_KEY", err=True)
         loaded = _loaded(command, source or model, dtype, attention, cache, no_cache, device)
         name = served_model_name or loaded.directory.stem
-        engine = engine_of(loaded, Sizes(rows, max_context, queue), prompt_cache)
+        engine = engine_of(loaded, sizes, prompt_cache)
         if engine.prefixes is None:
             typer.echo("note: prompts share nothing: this model has layers with a state", err=True)
         settings = Settings(name, api_key, max_new_tokens, max_bytes, timeout)
@@ -111,4 +126,4 @@ def _loaded(
         typer.echo(f"note: the model is {IN_THE_BOX}, which knows a small language; --model DIR takes another", err=True)
     directory = shipped_checkpoints() / IN_THE_BOX if model is None else locate(model)
     kept = False if no_cache else True if cache is None else str(cache)
-    return load(directory, dtype, attention, cache=kept)
+    return load(directory, dtype, attention, lazily=True, cache=kept)

@@ -1,7 +1,7 @@
 """The engine: a thread that runs the programs, for all jobs that are there. Rows are taken and freed between two tokens.
 
 Each turn computes at most one block of one prompt, and then a token of each row whose prompt is read: so a long prompt does not hold up the
-others for longer than a block takes.
+others for longer than a block takes. The tokens come from the smallest program that has a place for each of these rows.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import functools
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Mapping
 
 import numpy as np
 
@@ -19,15 +19,18 @@ import tempo_core as tp
 from tempo_core.nn.patterns import Pattern
 from tempo_llm.generate import Generator
 from tempo_llm.prefixes import Prefixes
+from tempo_llm.sampling import Features
+from tempo_llm.serve.ahead import Ahead
 from tempo_llm.serve.cache import RowCache
 from tempo_llm.serve.choice import Choice
 from tempo_llm.serve.jobs import Failure, Job, Update
-from tempo_llm.serve.programs import block_program, token_program
-from tempo_llm.serve.rows import SHORT_BLOCK, Row, choice_of
+from tempo_llm.serve.programs import Programs
+from tempo_llm.serve.rows import Row, choice_of
 from tempo_llm.serve.tiles import TILE
 from tempo_llm.tokenizer import Tokenizer
 
 LOG = logging.getLogger("tempo.serve")
+MOST_COMMON = 2  # ways to choose tokens that are compiled before the first job
 REFUSED = Failure(503, "the server is shutting down", "shutting_down")
 
 
@@ -46,18 +49,31 @@ class Engine:
         queue: int = 256,
         prefixes: Prefixes | None = None,
         ahead: bool = True,
+        fixed_rows: bool = False,
     ):
-        """In `prefixes`, what is computed of prompts is kept. With `ahead`, all ways to choose tokens are compiled before a job wants them."""
+        """In `prefixes`, what is computed of prompts is kept. With `ahead`, all programs are compiled before a job wants them.
+
+        With `fixed_rows`, one program computes all rows at each token, however few are in use: so what a row gets is the same beside any others,
+        bit for bit. Else there are programs of 1, 2, 4, ... rows, which round otherwise.
+        """
         self.generator, self.tokenizer, self.rows, self.queue = generator, tokenizer, rows, queue
         self.max_context = min(max_context, generator.config.max_position_embeddings)
-        places = -(-self.max_context // TILE) * TILE
         config = generator.compile_config
-        self._token = token_program(generator, rows, places)
-        self._blocks = {size: block_program(generator, rows, places, size) for size in (SHORT_BLOCK, TILE)}
-        self.cache = RowCache(self._token)
+        traced = Programs.of(generator, rows, self.max_context, fixed_rows)
+        self._tokens, self._blocks = (
+            {size: each.bound(generator.weights) for size, each in programs.items()}
+            for programs in (traced.tokens, traced.blocks)
+        )
+        self.cache = RowCache(self._tokens[rows])
         self.prefixes = None if self.cache.states else prefixes  # a state stands for a whole prompt, not for its blocks
-        self._choice = Choice(rows, generator.config.vocab_size, config, ahead)
-        self._places, self._most = places, generator.config.max_position_embeddings
+        self._choice = Choice(rows, generator.config.vocab_size, config)
+        programs: dict[Hashable, Callable[[], object]] = {
+            size: functools.partial(self._compile, size) for size in self._tokens if size < rows
+        }
+        programs |= {features: functools.partial(self._choice.compile, features) for features in self._choice.programs}
+        self._ahead, self._failed = Ahead(programs, ahead), set[int]()  # of the numbers of rows
+        self.steps: Counter[int] = Counter()  # so far, by the number of rows of the program
+        self._places, self._most = traced.places, generator.config.max_position_embeddings
         self._tiles = functools.lru_cache(1 << 14)(self._tiles_of)
         self._free = list(range(rows))[::-1]
         self._busy: dict[int, Row] = {}
@@ -71,14 +87,17 @@ class Engine:
     # -- from any thread ----------------------------------------------------------------------------------------------
 
     def compile(self) -> None:
-        """Compile the programs of tokens and blocks, and the most common ways to choose; the others follow in a thread."""
+        """Compile the programs of all rows and of blocks, and the most common ways to choose; the others follow in a thread."""
         self._step({})
         for size in self._blocks:
             nobody = Job([0] * (size + 1), 1, lambda update: None)
             nobody.choice = choice_of(nobody, self.generator.config.vocab_size)
             self._read(Row(0, nobody, None, self.generator.config))
         self.prompt_tokens = 0
-        self._choice.compile_first()
+        self.steps.clear()
+        for features in list(self._choice.programs)[:MOST_COMMON]:
+            self._ahead.compile(features)
+        self._ahead.start()
 
     def start(self) -> None:
         self._thread.start()
@@ -139,6 +158,11 @@ class Engine:
         """How many jobs wait for a row."""
         return len(self._waiting)
 
+    @property
+    def programs_waiting(self) -> int:
+        """How many programs are still to be compiled."""
+        return self._ahead.waiting
+
     # -- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -148,7 +172,7 @@ class Engine:
         except BaseException as error:
             LOG.exception("the engine has failed")
             self.failure = error
-        self._choice.close()
+        self._ahead.close()
         failure = Failure(500, "the engine has failed; see the server's log", "engine_error") if self.failure else REFUSED
         with self._condition:
             self._is_stopped = True
@@ -197,7 +221,7 @@ class Engine:
     def _admit(self) -> None:
         """Give free rows to the jobs that came first. One whose program is not compiled yet lets others pass."""
         with self._condition:
-            ready = [job for job in self._waiting if job.choice and self._choice.is_ready(job.choice.features)][: len(self._free)]
+            ready = [job for job in self._waiting if job.choice and self._can_choose(job.choice.features)][: len(self._free)]
             for job in ready:
                 self._waiting.remove(job)
         for job in ready:
@@ -209,6 +233,22 @@ class Engine:
                 for start, block in row.share(*found):
                     self.cache.write_block(block, row.number, start)
                 self.shared_tokens += row.filled
+
+    def _compile(self, size: int) -> None:
+        """Compile the program of a token of so many rows. If that fails, the one of all rows does its work."""
+        try:
+            self._tokens[size].program.compile()
+        except Exception:
+            LOG.exception("the program of %d rows could not be compiled; a larger one takes its place", size)
+            self._failed.add(size)
+
+    def _can_choose(self, features: Features) -> bool:
+        """Whether the program of a way to choose tokens is compiled. If it is not, it is the next one."""
+        is_new = not self._ahead.is_asked(features)
+        is_ready = self._ahead.is_ready(features)
+        if is_new and not is_ready:
+            LOG.info("a request waits until the program of its way to choose tokens is compiled: %s", features)
+        return is_ready
 
     def _read(self, row: Row) -> None:
         """Compute a block of a prompt."""
@@ -256,23 +296,42 @@ class Engine:
             _tell(row.job, update)
 
     def _step(self, rows: Mapping[int, Row]) -> np.ndarray:
-        """The logits [rows, vocabulary] after the last token of each of some rows. The other rows write nothing."""
-        token, length = np.zeros((2, self.rows), np.int32)
-        position, active = np.full(self.rows, self._places, np.int32), np.zeros(self.rows, np.int32)
-        for number, row in rows.items():
-            token[number], position[number], active[number] = row.token, row.position, 1
-            length[number] = len(row.prompt)
+        """The logits [rows of the engine, vocabulary] after the last token of each of some rows. The other rows write nothing."""
+        size = self._size_for(len(rows))
+        numbers, token, length, active = np.zeros((4, size), np.int32)
+        position = np.full(size, self._places, np.int32)
+        for place, number in enumerate(range(self.rows) if size == self.rows else sorted(rows)):
+            numbers[place] = number
+            if number in rows:
+                row = rows[number]
+                token[place], position[place], active[place], length[place] = row.token, row.position, 1, len(row.prompt)
+        traced = self._tokens[size]
         inputs = {
+            "row": numbers,
             "token": token,
             "position": position,
             "length": length,
             "active": active,
-            **self._tiles_for(self._token.patterns, [row.position for row in rows.values()]),
-            **self.cache.inputs,
+            **self._tiles_for(traced.patterns, [row.position for row in rows.values()]),
+            **self.cache.inputs_of_rows(numbers),
         }
-        outputs = self._token.program.run({name: inputs[name] for name in self._token.program.inputs})
-        self.cache.write_tokens(outputs, position)
-        return outputs["logits"]
+        outputs = traced.program.run({name: inputs[name] for name in traced.program.inputs})
+        is_active = active > 0
+        self.cache.write_tokens(outputs, numbers, position, is_active)
+        self.steps[size] += 1
+        logits: np.ndarray = outputs["logits"]
+        if size == self.rows:
+            return logits
+        spread = np.zeros((self.rows, logits.shape[-1]), logits.dtype)
+        spread[numbers[is_active]] = logits[is_active]
+        return spread
+
+    def _size_for(self, count: int) -> int:
+        """The rows of the smallest program that is compiled and has a place for so many rows. A smaller one that is not is wanted."""
+        for size in self._tokens:
+            if self.rows > size >= count > 0 and self._ahead.is_ready(size) and size not in self._failed:
+                return size
+        return self.rows
 
     def _finish(self, row: Row, update: Update) -> None:
         """Free a row. What it leaves in the cache, the next job does not read."""
@@ -302,7 +361,7 @@ class Engine:
     def _tiles_of(self, number: int, position: int, before: int) -> np.ndarray:
         """bool [tiles]: those that a pattern needs at a position."""
         needed = np.zeros(self._places // TILE, bool)
-        for part in self._token.patterns[number].slices(position, self._most):
+        for part in self._tokens[self.rows].patterns[number].slices(position, self._most):
             start, stop = (0 if end is None else int(tp.Expr.of(end)) for end in (part.start, part.stop))
             needed[np.arange(start, min(stop, before), 1 if part.step is None else int(part.step)) // TILE] = True
         return needed

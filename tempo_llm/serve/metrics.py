@@ -26,6 +26,7 @@ class _OfEngine(Collector):
             "tempo_rows": ("Rows of the engine.", engine.rows),
             "tempo_rows_busy": ("Rows that serve a request.", engine.running),
             "tempo_requests_waiting": ("Continuations that wait for a row.", engine.waiting),
+            "tempo_programs_waiting": ("Programs that are still to be compiled.", engine.programs_waiting),
             "tempo_cache_bytes": ("Bytes of keys, values and states of all rows.", engine.cache.nbytes),
             "tempo_shared_prefix_bytes": (
                 "Bytes of what is kept of prompts.",

@@ -1,12 +1,12 @@
-"""The two programs of a server: a token of each row, and a block of the prompt of one row. Both read a cache that lies outside of them.
+"""The programs of a server: a token of each of some rows, and a block of the prompt of one row. They read a cache that lies outside of them.
 
 Keys and values go into the cache after a program has run (`cache.py`), so a program never copies it. A row's position, its pattern and its
-state are its own: what is computed of a row does not depend on the other rows.
+state are its own: what a program computes of a row does not depend on the other rows. Programs of other numbers of rows round otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from tempo_llm.blocks import Attending
 from tempo_llm.errors import PatternError
 from tempo_llm.generate import Generator
 from tempo_llm.llama import Llama, counts, loop_names
+from tempo_llm.serve.rows import SHORT_BLOCK
 from tempo_llm.serve.tiles import TILE, TiledAttention
 from tempo_llm.stacks import stacks_of
 
@@ -28,7 +29,8 @@ Program = tp.Program[dict[str, np.ndarray]]
 
 @dataclass
 class Cached:
-    """Points whose earlier positions are in a cache of `places` positions: a token of each row r, or the places s of a block of one row.
+    """Points whose earlier positions are in a cache of `rows` rows of `places` positions: a token of each of some of these rows, r, or the
+    places s of a block of one row.
 
     `place` is s; None for tokens. What goes into the cache of a layer, and its state after a point, is kept by its name.
     """
@@ -74,7 +76,7 @@ class Cached:
         for name, x in (("keys", keys), ("values", values)):
             self.outputs[f"{layer.name}.{name}"] = x
             caches.append(tp.input(f"cache.{layer.name}.{name}", shape, x.dtype))
-        row = tp.zeros((), "int32") + self.start.domain.steps[0].expr if self.place is None else self._input("row")
+        row = self._input("row", domain=() if self.place is not None else (self.start.domain.steps[0].expr,))
         tiles, count = self._input(f"tiles.{number}", (self.places // TILE,)), self._input(f"count.{number}")
         groups = layer.heads // layer.key_heads
         rest = layer.rest()
@@ -111,10 +113,10 @@ class Cached:
         state[tuple(steps)] = after[tuple(s - 1 if s == self.place else s for s in steps)]
         self.outputs[f"{layer.name}.state"] = after[tuple(self.size - 1 if s == self.place else s for s in steps)]
 
-    def _input(self, name: str, shape: tuple[int, ...] = ()) -> Tensor:
+    def _input(self, name: str, shape: tuple[int, ...] = (), domain: tuple[Any, ...] = ()) -> Tensor:
         """An input of whole numbers, which is declared once for all layers."""
         if name not in self.inputs:
-            self.inputs[name] = tp.input(name, shape, "int32")
+            self.inputs[name] = tp.input(name, shape, "int32", domain=domain)
         return self.inputs[name]
 
     def _is_of_layers(self, step: Any) -> bool:
@@ -135,7 +137,7 @@ class Cached:
 
 @dataclass(frozen=True)
 class Traced:
-    """A program with the weights bound to it, and the attention patterns whose tiles it is told, in their order."""
+    """A program, and the attention patterns whose tiles it is told, in their order."""
 
     program: Program
     patterns: tuple[Pattern, ...]
@@ -148,12 +150,40 @@ class Traced:
         """The same of states."""
         return {name: (spec.whole, spec.dtype) for name, spec in self.program.inputs.items() if name.startswith("state.")}
 
+    def bound(self, weights: Mapping[str, np.ndarray]) -> Traced:
+        """The same with the weights bound to it."""
+        return Traced(
+            self.program.bind({name: array for name, array in weights.items() if name in self.program.inputs}), self.patterns
+        )
 
-def token_program(generator: Generator, rows: int, places: int) -> Traced:
-    """A token of each row: `token`, `position`, `length` and `active` int32 [rows] to `logits` [rows, vocabulary].
 
-    `length` is how many tokens the prompt of a row has. A row that is not `active` keeps its state. Further inputs are
-    `tiles.K` and `count.K` for pattern K, the caches and the states; further outputs go into them.
+@dataclass(frozen=True)
+class Programs:
+    """The programs of a server: those of tokens by their numbers of rows, and those of blocks by their sizes. The cache has `places` positions."""
+
+    tokens: dict[int, Traced]
+    blocks: dict[int, Traced]
+    places: int
+
+    @staticmethod
+    def of(generator: Generator, rows: int, max_context: int, fixed_rows: bool) -> Programs:
+        """With `fixed_rows`, there is one program of tokens, of all rows."""
+        places = -(-max_context // TILE) * TILE
+        tokens = token_programs(generator, rows, places, (rows,) if fixed_rows else sizes_of(rows))
+        return Programs(tokens, {size: block_program(generator, rows, places, size) for size in (SHORT_BLOCK, TILE)}, places)
+
+
+def sizes_of(rows: int) -> tuple[int, ...]:
+    """The numbers of rows for which a server of `rows` rows has programs: 1, 2, 4, ..., and all."""
+    return (*(1 << k for k in range((rows - 1).bit_length())), rows)
+
+
+def token_programs(generator: Generator, rows: int, places: int, sizes: Sequence[int]) -> dict[int, Traced]:
+    """By each of some sizes n, a token of n rows: `row`, `token`, `position`, `length` and `active` int32 [n] to `logits` [n, vocabulary].
+
+    `row` is that of the cache; in the program of all rows, 0 to rows - 1. `length` is how many tokens the prompt of a row has. A row that is
+    not `active` keeps its state. Further inputs are `tiles.K` and `count.K` for pattern K, the caches and the states; further outputs go into
+    them.
     """
     stacks = stacks_of(generator.config, generator.attention)
     context = tp.Context("r", *loop_names(stacks))
@@ -164,7 +194,11 @@ def token_program(generator: Generator, rows: int, places: int) -> Traced:
         model = Llama(generator.config, stacks, [layer for layer, _ in layers], generator.form)
         time = Cached(rows, places, generator.config.max_position_embeddings, position, length, stop=active)
         outputs = {"logits": model.logits(model.after(token, (r,), time)), **time.outputs}
-    return _compiled(generator, context, {R: rows, **counts(stacks, layers)}, outputs, time)
+
+    def program(size: int) -> Program:
+        return context.compile({R: size, **counts(stacks, layers)}, outputs, generator.compile_config)
+
+    return {size: Traced(program(size), tuple(time.patterns)) for size in sizes}
 
 
 def block_program(generator: Generator, rows: int, places: int, size: int) -> Traced:
@@ -180,11 +214,5 @@ def block_program(generator: Generator, rows: int, places: int, size: int) -> Tr
         model = Llama(generator.config, stacks, [layer for layer, _ in layers], generator.form)
         time = Cached(rows, places, generator.config.max_position_embeddings, start, length, s, size, stop)
         model.after(token, (s,), time)
-        outputs = time.outputs
-    return _compiled(generator, context, {S: size, **counts(stacks, layers)}, outputs, time)
-
-
-def _compiled(generator: Generator, context: tp.Context, bounds: Any, outputs: Mapping[str, Tensor], time: Cached) -> Traced:
-    program = context.compile(bounds, dict(outputs), generator.compile_config)
-    weights = {name: array for name, array in generator.weights.items() if name in program.inputs}
-    return Traced(program.bind(weights), tuple(time.patterns))
+        bounds = {S: size, **counts(stacks, layers)}
+    return Traced(context.compile(bounds, time.outputs, generator.compile_config), tuple(time.patterns))

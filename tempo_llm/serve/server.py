@@ -27,11 +27,18 @@ SHARED_BYTES = 256 * 2**20  # of prompts that are kept for those that begin in t
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much an engine serves: `rows` at a time, of up to `max_context` tokens; `queue` others wait."""
+    """How much an engine serves: `rows` at a time, of up to `max_context` tokens; `queue` others wait. `fixed_rows` are those of `Engine`."""
 
     rows: int = 8
     max_context: int = 2048
     queue: int = 256
+    fixed_rows: bool = False
+
+    def check(self) -> None:
+        """Raises RequestError for sizes that are not possible."""
+        for name, value in (("rows", self.rows), ("max-context", self.max_context), ("queue", self.queue)):
+            if value < 1:
+                raise RequestError(f"--{name} is {value}; it must be at least 1")
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -62,15 +69,13 @@ def is_loopback(host: str) -> bool:
 
 def engine_of(model: Model, sizes: Sizes, prompt_cache: Path | None = None) -> Engine:
     """The engine of a model, with its programs compiled. Raises RequestError for sizes that are not possible."""
-    for name, value in (("rows", sizes.rows), ("max-context", sizes.max_context), ("queue", sizes.queue)):
-        if value < 1:
-            raise RequestError(f"--{name} is {value}; it must be at least 1")
+    sizes.check()
     generator = model.generator
     digest: Callable[[], str] = lambda: f"{generator.digest()}-rows"  # noqa: E731  other programs round keys otherwise
     prefixes = Prefixes(SHARED_BYTES, prompt_cache, digest)
-    engine = Engine(
-        generator, model.tokenizer if model.has_tokenizer else None, sizes.rows, sizes.max_context, sizes.queue, prefixes
-    )
+    tokenizer = model.tokenizer if model.has_tokenizer else None
+    shape = (sizes.rows, sizes.max_context, sizes.queue)
+    engine = Engine(generator, tokenizer, *shape, prefixes, fixed_rows=sizes.fixed_rows)
     engine.compile()
     return engine
 

@@ -1,7 +1,7 @@
 """Attention to a cache that lies in tiles: each query reads the tiles that some row needs, one after the other.
 
 A softmax is summed as it comes (Milakov and Gimelshein, 2018, arXiv:1805.02867). A tile of which a query needs nothing adds exact zeros to its
-sums, so the result of a row is the same, bit for bit, whatever tiles the other rows need.
+sums, so the result of a row is the same in one program, bit for bit, whatever tiles the other rows need.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class TiledAttention:
     read, the first `count` of them; `layer` and `row` int32, of the caches [layers, rows, key heads, positions, head width]. `rest`
     [key heads, queries, 1] is a further score of the softmax, whose share is dropped.
 
-    With `each_row`, point k of a batch is row k of the cache; else all points are of `row`.
+    With `each_row`, each point of a batch has a `row` of its own; a batch of as many points as the cache has rows has them in their order.
+    Else all points are of one row.
     """
 
     scale: float
@@ -62,7 +63,7 @@ class TiledAttention:
             top, total, mixed = sums
             first = tiles[number] * TILE
             inside = jax.lax.dynamic_slice_in_dim(far, first, TILE, 1)
-            near_keys, near_values = (self._read(cache, layer, row, first) for cache in (cached_keys, cached_values))
+            near_keys, near_values = (self._read(cache, layer, row, first, size) for cache in (cached_keys, cached_values))
             at = "b" if self.each_row else ""
             scores = self._scores(jnp.einsum(f"bkqw,{at}kpw->bkqp", query, near_keys), inside)
             higher = jnp.maximum(top, scores.max(-1, keepdims=True))
@@ -74,12 +75,18 @@ class TiledAttention:
         _, total, mixed = jax.lax.fori_loop(0, count, tile, (top, total, mixed))
         return ((mixed / total).astype(query.dtype),)
 
-    def _read(self, cache: Array, layer: Array, row: Array, first: Array) -> Array:
-        """A tile of a layer: [key heads, positions, head width] of a row, or of each row."""
+    def _read(self, cache: Array, layer: Array, row: Array, first: Array, size: int) -> Array:
+        """A tile of a layer: [key heads, positions, head width] of a row, or of the row of each of `size` points."""
         _, rows, heads, _, width = cache.shape
-        if self.each_row:
-            return jax.lax.dynamic_slice(cache, (layer, 0, 0, first, 0), (1, rows, heads, TILE, width))[0]
-        return jax.lax.dynamic_slice(cache, (layer, row, 0, first, 0), (1, 1, heads, TILE, width))[0, 0]
+
+        def tile(row: Array | int, count: int = 1) -> Array:
+            return jax.lax.dynamic_slice(cache, (layer, row, 0, first, 0), (1, count, heads, TILE, width))[0]
+
+        if not self.each_row:
+            return tile(row)[0]
+        if size == rows:
+            return tile(0, rows)
+        return tile(row[0]) if size == 1 else jax.lax.map(tile, row)[:, 0]
 
     def _scores(self, products: Array, inside: Array) -> Array:
         scores = products.astype(jnp.float32) * self.scale

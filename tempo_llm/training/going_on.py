@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from tempo_core.compiling import interruptible
 from tempo_core.runs.commands import RecipeError
 from tempo_core.runs.recipe import recipe_folders
-from tempo_llm.checkpoint import DTYPES, load_weights, split
+from tempo_llm.checkpoint import DTYPES, Checkpoint, split
 from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import TokenizerError
 from tempo_llm.files import read_text
@@ -65,10 +66,9 @@ class GoingOn(Task):
             )
 
     def load(self) -> None:
-        """Read the weights."""
-        config = self.config
-        self.base = interruptible(lambda: split(load_weights(self.directory, config, "float32"), config, windowed_stacks(config)))
-        self.config = replace(config, tie_word_embeddings="embedding.weight" not in self.base)
+        """Look at the files of the weights. The weights are read when `base` is first needed: a plan needs none."""
+        self._checkpoint = Checkpoint.opened(self.directory, self.config, "float32")
+        self.config = replace(self.config, tie_word_embeddings=self._checkpoint.is_tied)
         self.described: JsonObject = {
             key: value
             for key, value in json.loads(read_text(self.directory / "config.json")).items()
@@ -77,11 +77,19 @@ class GoingOn(Task):
         stored = self.described.get("dtype") or self.described.get("torch_dtype")
         self.saved_dtype = self.recipe.saved_dtype or (stored if isinstance(stored, str) and stored in DTYPES else "float32")
 
+    @functools.cached_property
+    def base(self) -> dict[str, np.ndarray]:
+        """The weights of the model."""
+        config = self._checkpoint.config
+        return interruptible(lambda: split(self._checkpoint.read(), config, windowed_stacks(config)))
+
     @property
     def trained(self) -> str:
         """How many parameters are trained, in words."""
-        total = sum(array.size for array in self.base.values())
-        trained = sum(array.size for array in self.first_values().values()) - (total if self.adapters else 0)
+        total = sum(array.size for array in self._checkpoint.placeholders().values())
+        trained = total
+        if self.adapters is not None:
+            trained = sum(array.size for array in first_adapters(self.targets, self.adapters, self.recipe.seed).values())
         return f"{trained:,} of {total:,} parameters are trained"
 
     @property

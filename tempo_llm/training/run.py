@@ -22,6 +22,7 @@ from tempo_llm.checkpoint import load_weights
 from tempo_llm.config import LlamaConfig
 from tempo_llm.hub import locate
 from tempo_llm.model import load
+from tempo_llm.plan import COARSE
 from tempo_llm.training.card import Figures as CardFigures
 from tempo_llm.training.card import card, tokenizer_settings
 from tempo_llm.training.evaluation import Measure, completions, exact_by_kind
@@ -172,8 +173,9 @@ def fitted(prepared: Task, options: Mapping[str, Any]) -> Task:
 
 
 def plan(recipe: Recipe, full: bool = False, **options: Any) -> str:
-    """The plan of the compiled program. Nothing is run."""
-    return compiled(fitted(prepared_for(recipe, lambda note: None), options), _Reports().receive, options).plan().text(full)
+    """The plan of the compiled program. Nothing is run, no weights are read, and without `full` XLA is not asked."""
+    whole = compiled(fitted(prepared_for(recipe, lambda note: None), options), _Reports().receive, options).plan()
+    return whole.text(True) if full else f"{whole.coarse().text()}  {COARSE}\n"
 
 
 def train(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tempo_core.ir.names.user_lines import span
 from tempo_core.report.pages.page import aligned
-from tempo_core.runtime.cost.usage import DEVICE, HOST, PlannedTensor, Usage
+from tempo_core.runtime.cost.usage import DEVICE, HOST, Moment, PlannedTensor, Usage
 
 WIDTH = 100
 SMALL = 0.01  # a share of all bytes: smaller stores share the last row
@@ -90,7 +90,13 @@ def _few(rows: list[_Row]) -> list[_Row]:
 
 def peaks_text(usage: Usage) -> str:
     """Both peaks, a line each, rounded."""
-    return "\n".join(f"peak on the {place}: about {_rounded(bytes)} in {peak}" for place, peak, bytes in usage.peaks)
+    return "\n".join(
+        f"peak on the {place}: about {_rounded(bytes)} in {peak}{_about(peak, place)}" for place, peak, bytes in usage.peaks
+    )
+
+
+def _about(peak: Moment, place: str) -> str:
+    return "" if peak.is_exact or place == HOST else ", of which the temporaries are a coarse estimate"
 
 
 def _rounded(bytes: int) -> str:
@@ -107,8 +113,7 @@ def usage_text(usage: Usage, full: bool) -> str:
     for place, peak, bytes in usage.peaks:
         line = span([peak.line])
         at = f", at {peak.statement}{f' @ {line}' if line else ''}" if place == DEVICE and peak.statement else ""
-        about = "" if peak.is_exact or place == HOST else ", of which the temporaries are a coarse estimate"
-        lines.append(f"peak on the {place}: {bytes:,} bytes in {peak}{at}{about}")
+        lines.append(f"peak on the {place}: {bytes:,} bytes in {peak}{at}{_about(peak, place)}")
         if not full:
             rows = [cells for cells, _ in largest(usage.alive(peak, place))]
             lines += [f"  {line}" for line in aligned([COLUMNS, *rows])] if rows else []

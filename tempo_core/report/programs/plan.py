@@ -8,7 +8,7 @@ import math
 import os
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import jax
@@ -89,6 +89,10 @@ class Plan(Shown):
     def peak_host(self) -> Moment:
         """Where `peak_host_bytes` are needed."""
         return self.usage.on_host
+
+    def coarse(self) -> Plan:
+        """The same plan without asking XLA: nothing is compiled, and the temporaries of device programs are a coarse estimate."""
+        return replace(self, count=lambda compiled: self.count(False))
 
     def refused(self, limit: int, usage: Usage, form: str, forms: int) -> OutOfMemoryPlanError:
         """The error for a program of which no form fits in `limit` bytes. This is the usage of the smallest `form` of so many."""

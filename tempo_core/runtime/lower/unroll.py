@@ -64,12 +64,12 @@ def unrolled(root: Item, graph: Graph, storage: Mapping[Key, Storage], bounds: M
             if id(loop) in candidates:
                 of_loop.setdefault(id(loop), set()).add((access.array, access.at[axes[access.array]]))
 
-    def pays(loop: Loop) -> bool:
+    def pays(loop: Loop, is_repeated: bool = True) -> bool:
         size = sum(_part_bytes(array, axes[array], graph, bounds) for array, _ in of_loop.get(id(loop), ()))
-        return prices.pays_to_unroll(trips(loop), operations(loop.body, graph), size, on_cpu)
+        return prices.pays_to_unroll(trips(loop), operations(loop.body, graph), size, is_repeated, on_cpu)
 
-    repeated = [loop for loop, around in _loops(root) if id(loop) in candidates and around and pays(loop)]
-    arrays = {array for loop in repeated for array, _ in of_loop[id(loop)]}
+    dear = [loop for loop, around in _loops(root) if id(loop) in candidates and pays(loop, bool(around))]
+    arrays = {array for loop in dear for array, _ in of_loop[id(loop)]}
     # An inner loop of few iterations may have become statements at numbers already.
     arrays |= {a.array for a in accesses if a.array in axes and a.around and a.at[axes[a.array]].is_constant}
     # The last iteration of an outer loop may stand behind it, with a copy of the inner loop.

@@ -16,6 +16,7 @@ from tests.core.running import SETTINGS, assert_all_same
 
 WIDTH = 128  # a layer's weights are as large as `prices.LEAST_BYTES_TO_UNROLL`
 LAYER = WIDTH * WIDTH * 4
+WIDE = 2 * WIDTH
 
 cpu_only = pytest.mark.skipif(jax.default_backend() != "cpu", reason="loops stay loops elsewhere")
 
@@ -134,8 +135,41 @@ def test_a_loop_stays_where_nothing_can_be_split_or_much_is_written_out(monkeypa
     assert loops(Stack()) == 0
 
 
+def outermost(layers: int = 3) -> tuple[tp.Program, dict[str, np.ndarray]]:
+    """h[l + 1] = tanh(h[l] @ w[l]): nothing but the loop over l."""
+    context = tp.Context("l")
+    with context as ((layer, L),):
+        w = tp.input("w", (WIDE, WIDE), domain=(layer,))
+        h = tp.recurrence((WIDE,), domain=(layer,), name="h")
+        after = tp.tanh(h @ w)
+        h[0], h[layer + 1] = tp.input("x", (WIDE,)), after
+        program = context.compile({L: layers}, [after[L - 1]])
+    random = np.random.default_rng(0)
+    return program, {
+        "x": random.normal(size=WIDE).astype("f4"),
+        "w": random.normal(size=(layers, WIDE, WIDE)).astype("f4") / 16,
+    }
+
+
+@cpu_only
+def test_an_outermost_loop_is_written_out_for_many_bytes_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, inputs = outermost()
+    (result,) = program.run(inputs)
+    expected = inputs["x"]
+    for w in inputs["w"]:
+        expected = np.tanh(expected @ w)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+    assert program._staged is not None and dict(program._staged.unrolled.inputs) == {"w": 0}
+    moved = [i for i in instructions(program) if i.opcode in ("copy", "dynamic-slice", "slice", "transpose", "gather")]
+    assert max((i.bytes for i in moved), default=0) < LAYER
+    monkeypatch.setattr(prices, "LEAST_BYTES_FOR_AN_OPERATION", 4 * LAYER)  # the body has more than one operation
+    program, _ = outermost()
+    assert program._staged is not None and not program._staged.unrolled.loops
+    assert loops(Stack()) == 3  # an inner loop runs again and again: its price is another one
+
+
 def test_off_a_cpu_loops_stay() -> None:
-    assert not prices.pays_to_unroll(2, 1, 10**9, on_cpu=False)
+    assert not prices.pays_to_unroll(2, 1, 10**9, True, on_cpu=False)
 
 
 @cpu_only
