@@ -141,8 +141,8 @@ def _by_reads(node: Node, reads: Sequence[tuple[Node, Edge]], step: Symbol, late
     ]
     after = [shift_of(edge, node, step) or 0 for reader, edge in reads if isinstance(reader.op, Merge)]
     if latest is None or latest < 0:
-        first = max((0, *starts))
-        return first if latest is None else min(first, -latest)
+        least = max((0, *starts))
+        return least if latest is None else min(least, -latest)
     return -min(latest, max(0, -max(after, default=0)))
 
 
