@@ -551,7 +551,8 @@ def test_what_is_finished_is_out_when_the_rest_is_interrupted(
 def test_a_picture_into_nowhere(cli: Any, whole_model: Path, tmp_path: Path) -> None:
     for path in (tmp_path / "none/memory.svg", tmp_path / f"{'a' * 300}.svg"):
         result = cli("generate", "-m", whole_model, "--raw", "-p", "a", "-n", 2, "--plan", "--memory-picture", path)
-        assert result.exit_code == 1 and result.stderr.startswith(f"error: the picture {path} cannot be written: ")
+        error = f"error: the picture {path} cannot be written: "  # behind a note, where the program took long to compile
+        assert result.exit_code == 1 and any(line.startswith(error) for line in result.stderr.splitlines())
 
 
 def test_a_run_directory_that_no_file_system_can_have(cli: Any) -> None:
@@ -595,7 +596,7 @@ def test_a_chat_keeps_its_caches(cli: Any, whole_model: Path) -> None:
     assert odd.stdout == first + "\n" and "error: a message is not UTF-8 text" in odd.stderr and odd.exit_code == 0
     long = cli(*common, "--max-context", 9, stdin="the quick brown fox jumps\nfox\n")
     assert long.exit_code == 0 and "fill the context of 9" in long.stderr
-    assert re.search(r"loaded the model in .* s\n.*\n.* characters in .* s, after .* s for the program", result.stderr)
+    assert re.search(r"loaded the model in .* s\n(.*\n)+.* characters in .* s, after .* s for the program", result.stderr)
     (whole_model / "generation_config.json").write_text('{"do_sample": false}')
     default = cli(*common[:5], stdin="a dog\n")
     assert default.stdout == first + "\n" and "note: temperature 0, as the model's generation_config.json says" in default.stderr

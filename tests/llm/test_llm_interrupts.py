@@ -146,7 +146,7 @@ with run.locked():
     run.check_recipe(recipe)
 
 
-def test_the_evaluation_is_compiled_before_the_first_report(tmp_path: Path) -> None:
+def test_the_evaluation_is_compiled_before_the_first_report(tmp_path: Path, fresh_programs: None) -> None:
     prepared = training.Prepared(make_recipe(TINY, ()))
     evaluation = Evaluation(prepared.config, prepared.held_out[:2], {})
     assert evaluation.program.compiles == 1

@@ -238,7 +238,7 @@ def test_keys_that_it_does_not_take(name: str, keys: Any, message: str, corridor
     "name",
     [
         "Corridor-v0",
-        pytest.param("Corridor", marks=pytest.mark.thinned),
+        pytest.param("Corridor", marks=pytest.mark.slow),
         pytest.param("Functions", marks=pytest.mark.slow),
     ],
 )
