@@ -5,11 +5,19 @@ A slow row is not even collected where slow tests are left out (`tests/conftest.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Collection, Iterable
 from itertools import compress, product
 from typing import Any
 
 import pytest
+
+
+def needs(*packages: str) -> None:
+    """Skip this module where a package is not installed. `pytest.importorskip` imports it in each worker, which takes long for some."""
+    for name in packages:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"needs {name}", allow_module_level=True)
 
 
 def slow(row: Any, id: str | None = None) -> Any:

@@ -13,6 +13,7 @@ import tempo_core as tp
 from tempo_core.frontend.tensor import apply
 from tempo_core.ir import ops
 from tests import reference
+from tests.cases import cells
 from tests.core.gradient_checks import assert_gradients, normal
 from tests.core.running import assert_same
 
@@ -66,8 +67,7 @@ def program(reduction: str, read: str) -> tuple[tp.Context, Any, tp.Tensor, tp.T
         return ctx, T, x, tp.tanh(REDUCTIONS[reduction](ALL_READS[read](x, t, T), x)) * (t + 1)
 
 
-@pytest.mark.parametrize("read", ALL_READS)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(("reduction", "read"), cells(REDUCTIONS, ALL_READS))
 def test_gradients_are_right(reduction: str, read: str) -> None:
     ctx, T, x, loss = program(reduction, read)
     inputs = {"x": normal(4, 2, seed=1)}
@@ -81,8 +81,7 @@ def test_gradients_are_right(reduction: str, read: str) -> None:
                 assert_same(result, value, 1e-4, f"{config}")
 
 
-@pytest.mark.parametrize("read", ALL_READS)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(("reduction", "read"), cells(REDUCTIONS, ALL_READS))
 def test_gradients_of_gradients_are_right(reduction: str, read: str) -> None:
     """A rule that is right for the first gradient may have left out terms that are 0 in it, and whose slopes are not."""
     ctx, T, x, loss = program(reduction, read)
@@ -91,8 +90,7 @@ def test_gradients_of_gradients_are_right(reduction: str, read: str) -> None:
         assert_gradients(ctx, tp.sin(gradient).sum(), [x], {T: 3}, {"x": normal(3, 2, seed=1)})
 
 
-@pytest.mark.parametrize("read", ALL_READS)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(("reduction", "read"), cells(REDUCTIONS, ALL_READS))
 def test_nothing_is_spread_over_pairs_of_points(reduction: str, read: str) -> None:
     """Operations, and the elements of every value, grow with T, not with its square."""
     ctx, T, x, loss = program(reduction, read)

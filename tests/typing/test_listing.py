@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mypy", reason="needs mypy: pip install -e '.[dev]'")
+from tests.cases import needs
+
+needs("mypy")
 
 from benchmarks.types import CORE, library_modules, listing
 
