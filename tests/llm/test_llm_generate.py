@@ -68,7 +68,9 @@ def test_rows_on_two_devices(values: dict[str, Any], make_generator: Any) -> Non
     assert alone.completions[0].token_ids == result.completions[0].token_ids
 
 
-def test_prompts_of_a_range_of_lengths_share_one_program(fresh_programs: None, values: dict[str, Any], make_generator: Any) -> None:
+def test_prompts_of_a_range_of_lengths_share_one_program(
+    fresh_programs: None, values: dict[str, Any], make_generator: Any
+) -> None:
     generator, tensors = make_generator(values)
     first = generator.generate([[4, 8]], 5)
     second = generator.generate([[7] * 9 + [1]], 8)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
+from tempo_core.errors import OutOfDomainError
 from tests import reference
-from tests.cases import slow
+from tests.cases import fast, slow
 from tests.core.dependences.equations import EQUATIONS
 from tests.core.dependences.patterns import EARLIER, READS, Pattern
 from tests.core.dependences.support import (
@@ -46,7 +47,11 @@ def of_patterns() -> Iterator[Any]:
     for of, (table, chosen, _) in TABLES.items():
         for number, (pattern, kind) in enumerate(kinds_for(table)):
             row = (of, number, pattern.name, kind)
-            yield row if pattern.name in chosen else slow(row)
+            if row[:1] + row[2:] == ("given", "previous row, causal", "max"):
+                reason = "OutOfDomainError: the gradient reads the row before at i = 0 too"
+                yield pytest.param(*row, marks=[pytest.mark.slow, pytest.mark.xfail(reason=reason, raises=OutOfDomainError)])
+            else:
+                yield row if pattern.name in chosen else slow(row)
 
 
 @pytest.mark.parametrize(("of", "number", "name", "kind"), of_patterns())
@@ -61,7 +66,7 @@ def test_through_a_pattern(of: str, number: int, name: str, kind: str) -> None:
     assert_compiled(s, gradients, "numpy" if number % 4 else "numpy, no passes")
 
 
-@pytest.mark.parametrize("name", EQUATIONS)
+@pytest.mark.parametrize("name", fast(EQUATIONS, "delays_that_differ", "odd_and_even", "windows_of_two"))
 def test_through_equations(name: str) -> None:
     s = Setting(2, 6)
     with s.context:
@@ -91,7 +96,9 @@ def test_gradients_of_gradients(of: str, name: str) -> None:
     assert_compiled(s, gradients, "numpy")
 
 
-@pytest.mark.parametrize("pattern", [p if p.name in ("causal", "block", "a rectangle") else slow(p) for p in READS if p.rank], ids=str)
+@pytest.mark.parametrize(
+    "pattern", [p if p.name in ("causal", "block", "a rectangle") else slow(p) for p in READS if p.rank], ids=str
+)
 def test_of_a_recurrence_that_is_a_leaf(pattern: Pattern) -> None:
     """A recurrence whose update is assigned after `backward` is a leaf: its gradient is that of an input in its place."""
     s = Setting(2, 4)

@@ -9,7 +9,7 @@ import pytest
 
 import tempo_core as tp
 from tests import reference
-from tests.cases import slow
+from tests.cases import first, slow
 from tests.core.dependences.equations import EQUATIONS
 from tests.core.dependences.patterns import EARLIER, FAST, FAST_EARLIER, READS, Pattern
 from tests.core.dependences.support import Setting, kinds_for, read_program, recurrent_program, usable
@@ -47,7 +47,7 @@ def test_reads_of_itself(pattern: Pattern, kind: str) -> None:
     assert_pattern(recurrent_program, pattern, kind)
 
 
-@pytest.mark.parametrize("name", EQUATIONS)
+@pytest.mark.parametrize("name", first(6, EQUATIONS))
 def test_equations(name: str) -> None:
     for bounds in ((3, 6), (2, 3)):
         s = Setting(*bounds)

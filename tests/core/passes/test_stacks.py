@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
+from tests.cases import fast
 from tests.core.running import assert_all_same
 
 REDUCTIONS: dict[str, Callable[[tp.Tensor], tp.Tensor]] = {
@@ -43,7 +44,7 @@ def table(reduce: Callable[[tp.Tensor], tp.Tensor], gradient: bool = False) -> t
     return ctx, {I: 5, J: 4}, result
 
 
-@pytest.mark.parametrize("gradient", [False, True], ids=["values", "gradient"])
+@pytest.mark.parametrize("gradient", fast([False, True], True), ids=["values", "gradient"])
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_a_table_that_reduces_a_stack_runs_by_diagonals(name: str, gradient: bool) -> None:
     if gradient and name not in DIFFERENTIABLE:

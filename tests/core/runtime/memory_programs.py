@@ -88,7 +88,9 @@ def attention_over_a_prefix() -> Made:
     with ctx as ((t, T),):
         q, k, v = (tp.input(name, (32,), domain=(t,)) for name in "qkv")
         y = (k[0 : t + 1] @ q).softmax(0) @ v[0 : t + 1]
-    return ctx.compile({T: 6000}, y, tp.Config(disable=("loop",))), feeds(q=normal(6000, 32), k=normal(6000, 32), v=normal(6000, 32))
+    return ctx.compile({T: 6000}, y, tp.Config(disable=("loop",))), feeds(
+        q=normal(6000, 32), k=normal(6000, 32), v=normal(6000, 32)
+    )
 
 
 def a_product_of_products() -> Made:
