@@ -43,6 +43,11 @@ GOLDEN = TESTS / "golden"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files under tests/golden instead of comparing")
     parser.addoption("--cpu-seconds", metavar="FILE", help="write the CPU seconds of each test to a JSON file")
+    parser.addoption(
+        "--record-rooms",
+        metavar="LABEL",
+        help="write the CPU seconds of rooms to benchmarks/results/tests.json, under this label",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,20 +1,21 @@
 """CPU seconds of the tests by rooms, printed at the end of a run; a plugin that `tests/conftest.py` registers.
 
 A test has the CPU seconds of its process and of the children that ended meanwhile, from its setup to the end of its teardown. With workers of
-xdist, the seconds are the sums over all workers. `--cpu-seconds FILE` writes them by test.
+xdist, the seconds are the sums over all workers. `--cpu-seconds FILE` writes them by test, and `--record-rooms LABEL` those of rooms
+to `benchmarks/results/tests.json`.
 """
 
 from __future__ import annotations
 
 import json
 import resource
-from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+RECORD = Path(__file__).resolve().parent.parent / "benchmarks/results/tests.json"
 NAME = "cpu_seconds"  # of a report, and of what a worker returns
 
 
@@ -85,19 +86,42 @@ class Rooms:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if not self.tests:
             return
-        seconds, counts = Counter[str](), Counter[str]()
-        for test, of_test in self.tests.items():
-            seconds[room(test.partition("::")[0])] += of_test  # type: ignore[assignment]
-            counts[room(test.partition("::")[0])] += 1
-        total = sum(seconds.values())
+        figures = self.figures()
         terminalreporter.section("CPU seconds of rooms")
-        for name, of_room in seconds.most_common():
-            share = of_room / total if total else 0.0
-            terminalreporter.write_line(f"{of_room:8.1f} s {share:6.1%} {counts[name]:6,} tests  {name}")
-        whole, collected = (sum(worker[key] for worker in self.workers) for key in ("whole", "collected"))
-        processes = f"{len(self.workers)} process{'' if len(self.workers) == 1 else 'es'}"
+        for name, of_room in figures["rooms"].items():
+            share = of_room["cpu_seconds"] / max(figures["in_tests"], 1e-9)
+            terminalreporter.write_line(f"{of_room['cpu_seconds']:8.1f} s {share:6.1%} {of_room['tests']:6,} tests  {name}")
         terminalreporter.write_line(
-            f"{total:8.1f} s in tests, and {collected / max(len(self.workers), 1):.1f} s until they were collected in each of {processes}: {whole:.1f} s in all"
+            f"{figures['in_tests']:8.1f} s in tests, {figures['cpu_seconds']:.1f} s in all; processes of tests: {figures['processes']}, "
+            f"each with {figures['until_collected']:.1f} s until its tests were collected"
         )
         if file := self.config.getoption("--cpu-seconds"):
             Path(file).write_text(json.dumps(dict(sorted(self.tests.items())), indent=1) + "\n", encoding="utf-8")
+        if label := self.config.getoption("--record-rooms"):
+            record(label, figures)
+
+    def figures(self) -> dict[str, Any]:
+        """CPU seconds by room, the dearest first, of all tests, and of all processes of tests."""
+        rooms: dict[str, dict[str, Any]] = {}
+        for test, seconds in self.tests.items():
+            of_room = rooms.setdefault(room(test.partition("::")[0]), {"tests": 0, "cpu_seconds": 0.0})
+            of_room["tests"] += 1
+            of_room["cpu_seconds"] = round(of_room["cpu_seconds"] + seconds, 3)
+        processes = max(len(self.workers), 1)
+        return {
+            "tests": len(self.tests),
+            "cpu_seconds": round(sum(worker["whole"] for worker in self.workers), 1),
+            "in_tests": round(sum(self.tests.values()), 1),
+            "processes": len(self.workers),
+            "until_collected": round(sum(worker["collected"] for worker in self.workers) / processes, 1),
+            "rooms": dict(sorted(rooms.items(), key=lambda row: -row[1]["cpu_seconds"])),
+        }
+
+
+def record(label: str, figures: dict[str, Any]) -> None:
+    """Write the figures of a run to `benchmarks/results/tests.json`, beside those of other labels."""
+    from benchmarks.common import machine, versions
+
+    content = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {"benchmark": "tests", "runs": {}}
+    content["runs"][label] = {"machine": machine(), "versions": versions(), **figures}
+    RECORD.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

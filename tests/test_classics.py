@@ -13,7 +13,9 @@ from tests.cases import fast
 
 CLASSICS = load()
 PROGRAMS = [name for name, classic in CLASSICS.items() if isinstance(classic, Classic)]
-FAST = {classic.program.__module__: name for name, classic in reversed(CLASSICS.items()) if name in PROGRAMS}  # of each family, the first
+FAST = {
+    classic.program.__module__: name for name, classic in reversed(CLASSICS.items()) if name in PROGRAMS
+}  # of each family, the first
 QUICK_XLA = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 

@@ -369,6 +369,7 @@ def test_sizes_are_measured_as_given_or_refused(
     assert result.exit_code == 1 and result.stderr.startswith(f"error: {message}") and result.stdout == ""
 
 
+@pytest.mark.slow
 def test_stop_strings_end_a_profiled_text_too(
     cli: Any, whole_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

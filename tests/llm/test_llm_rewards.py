@@ -33,6 +33,7 @@ from tempo_llm.training.rewards import dpo, grpo, pairs, prompts, reading
 from tempo_llm.training.rewards.preferring import Preferring
 from tempo_llm.training.rewards.rewarded import Rewarded
 from tempo_llm.training.rundir import RunFiles, chosen_run
+from tests.cases import slow
 from tests.llm import models
 from tests.llm.steps import Updates, all_log_probs, log_probs
 
@@ -338,6 +339,7 @@ def test_what_a_reward_does_wrong_is_told_with_its_name(
         judge(np.arange(3, dtype=np.int32), np.full((3, 4, 4), 7, np.int32))
 
 
+@pytest.mark.slow
 def test_an_error_of_a_reward_ends_the_command(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scores.py").write_text("def score(prompts, completions):\n    return [1 / 0 for _ in prompts]\n")
@@ -379,7 +381,7 @@ def test_held_out_rewards_are_those_of_the_model(model: Path, tmp_path: Path) ->
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("of", [grpo_recipe, dpo_recipe])
+@pytest.mark.parametrize("of", [slow(grpo_recipe), dpo_recipe])
 def test_a_run_goes_on_bit_for_bit(of: Callable[..., GRPORecipe | DPORecipe], model: Path, tmp_path: Path) -> None:
     def stop(text: str) -> None:
         if text.startswith("2/4"):
@@ -411,13 +413,8 @@ def test_a_run_goes_on_bit_for_bit(of: Callable[..., GRPORecipe | DPORecipe], mo
 COMMANDS = re.findall(r"^tempo-llm train (.+)$", PAGE, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(command, marks=() if "=" in command else pytest.mark.slow)  # the plain ones are in tests/optimized
-        for command in COMMANDS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_commands_of_the_page_train(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For two updates, and with few texts."""
     monkeypatch.chdir(tmp_path)

@@ -11,20 +11,17 @@ from tests.cases import fast
 from tests.core.runtime.memory_programs import PROGRAMS
 
 pytestmark = pytest.mark.cpu
+FAST = (
+    "a_chain_of_functions",
+    "the_gradient_of_a_recurrent_network",
+    "attention_over_a_prefix",
+    "results_of_a_function_that_stay_on_the_host",
+    "a_memory_map",
+)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize(
-    "name",
-    fast(
-        PROGRAMS,
-        "a_chain_of_functions",
-        "the_gradient_of_a_recurrent_network",
-        "attention_over_a_prefix",
-        "results_of_a_function_that_stay_on_the_host",
-        "a_memory_map",
-    ),
-)
+@pytest.mark.parametrize("name", fast(PROGRAMS, *FAST))
 def test_memory_grows_as_planned(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XLA_FLAGS", raising=False)  # as users run it
     figures = reported("tests.core.runtime.memory_programs", [name])
