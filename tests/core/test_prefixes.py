@@ -140,8 +140,7 @@ def test_each_scan_of_no_elements_has_a_gradient(scan: Callable[[tp.Tensor, int]
     np.testing.assert_array_equal(ctx.run({T: 2}, x.grad, {"x": np.ones((2, 1), "float32")}), np.ones((2, 1)))
 
 
-@pytest.mark.parametrize("read", ("prefix", "suffix"))
-@pytest.mark.parametrize("reduction", OF_NOTHING)
+@pytest.mark.parametrize(("reduction", "read"), cells(OF_NOTHING, ("prefix", "suffix")))
 def test_empty_ranges_have_gradients(reduction: str, read: str) -> None:
     """The first reader of `x[0:t]`, and the last one of `x[t + 1:T]`, read nothing; so do several readers of `x[0:max(t - 1, 0)]`."""
     for shift in (0, 1):

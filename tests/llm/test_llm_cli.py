@@ -21,16 +21,10 @@ from tempo_llm.generate import Decoding, Generator, Request
 from tests.llm import models
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the tests of this file keep compiled programs: most of them use the same model."""
-    return tmp_path_factory.mktemp("programs")
-
-
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, programs: Path) -> Any:
+def cli(monkeypatch: pytest.MonkeyPatch, shared_programs: Path) -> Any:
     """`cli("generate", ...)` runs the command in a wide terminal without colours."""
-    monkeypatch.setenv("TEMPO_CACHE", str(programs))
+    monkeypatch.setenv("TEMPO_CACHE", str(shared_programs))
     runner = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
 
     def run(*arguments: object, stdin: str = "") -> Result:
@@ -505,8 +499,8 @@ def test_lines_with_equal_settings_share_batches(cli: Any, whole_model: Path, mo
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
-def test_lines_of_a_pipe_are_answered_as_they_come(whole_model: Path, programs: Path, is_interrupted: bool) -> None:
-    arguments = ["generate", "-m", str(whole_model), "--raw", "-n", "2", "--cache", str(programs), "--jsonl", "-"]
+def test_lines_of_a_pipe_are_answered_as_they_come(whole_model: Path, shared_programs: Path, is_interrupted: bool) -> None:
+    arguments = ["generate", "-m", str(whole_model), "--raw", "-n", "2", "--cache", str(shared_programs), "--jsonl", "-"]
     command = [sys.executable, "-c", "from tempo_llm.cli import main; main()", *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cases import needs
+import pytest
 
-needs("mypy")
+pytest.importorskip("mypy", reason="needs mypy: pip install -e '.[dev]'")
 
 from benchmarks.types import CORE, library_modules, listing
 
