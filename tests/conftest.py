@@ -29,7 +29,7 @@ from tempo_core.errors import MissingRow
 from tests.cases import without_slow_rows
 from tests.rooms import Rooms
 
-gc.set_threshold(100_000, 20, 20)  # what is imported and collected stays: hardly anything of it is garbage
+gc.disable()  # until the tests are collected: what is imported and collected stays
 
 jax.config.update("jax_num_cpu_devices", 4)  # programs run on the first, unless Config(devices=...) says otherwise
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -78,8 +78,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Leave the objects of pytest and of all modules out of the search for cyclic garbage: a fifth of the tests' time."""
-    gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

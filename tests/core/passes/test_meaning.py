@@ -11,6 +11,7 @@ import pytest
 import tempo_core as tp
 from tempo_core import prices
 from tempo_core.compiler import result_of, with_outputs
+from tempo_core.errors import OutOfDomainError
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.verify import verify
 from tempo_core.passes.base import Pass
@@ -38,7 +39,7 @@ from tempo_core.passes.tiles.strip import Strip
 from tempo_core.passes.tiles.tile import Tile
 from tempo_core.symbolic.expr import Symbol
 from tests import reference
-from tests.cases import fast, slow
+from tests.cases import cells, fast, slow
 from tests.core.passes.programs import PROGRAMS
 from tests.core.passes.support import fed
 from tests.core.running import assert_same
@@ -80,18 +81,20 @@ class Source:
         self.graph = with_outputs(self.context, self.tensors)
         self.inputs = fed(self.graph, {str(bound): n for bound, n in self.bounds.items()})
         self.expected = reference.evaluate(self.graph, None, self.bounds, self.inputs)
-        self.right = [self.graph.nodes]  # several passes make the same graph
 
     def assert_same(self, graph: Graph, after: str) -> None:
         verify(graph, after=after)
-        if graph.nodes not in self.right:
-            self.assert_equal(reference.evaluate(graph, None, self.bounds, self.inputs), after)
-            self.right.append(graph.nodes)
+        self.assert_equal(reference.evaluate(graph, None, self.bounds, self.inputs), after)
 
     def assert_equal(self, result: list[Any], after: str) -> None:
         for k, (value, expected, tensor) in enumerate(zip(result, self.expected, self.tensors, strict=True)):
             trimmed = value if isinstance(value, list) else result_of(tensor).former(self.bounds)(value)
             assert_same(trimmed, expected, 1e-4, f"output {k} after {after}")
+
+
+def alone_by_default(name: str, alone: str) -> bool:
+    """Whether the program is hard for the pass, or the two lie on the diagonal of both tables."""
+    return PROGRAMS[name].hard_on == alone or list(PROGRAMS).index(name) % len(ALONE) == list(ALONE).index(alone)
 
 
 @functools.cache
@@ -108,9 +111,13 @@ HARD = {  # each pass is on and off in one of the programs that are hard for it
 def both() -> Iterator[Any]:
     """Programs and sizes."""
     for name, program in PROGRAMS.items():
-        able = [sizes for sizes in SIZES if sizes[1] >= program.least]
-        chosen = FAST[name] if FAST[name] in able else able[0]
-        yield from ((name, sizes) if sizes == chosen else slow((name, sizes)) for sizes in able)
+        for sizes in (each for each in SIZES if each[1] >= program.least):
+            row = (name, sizes)
+            if row == ("table_with_limits", (2, 1)):
+                reason = "OutOfDomainError: an empty slice begins two points behind its end"
+                yield pytest.param(*row, marks=[pytest.mark.slow, pytest.mark.xfail(reason=reason, raises=OutOfDomainError)])
+            else:
+                yield row if name in HARD and sizes == FAST[name] else slow(row)
 
 
 @pytest.fixture(autouse=True)
@@ -135,8 +142,7 @@ def test_after_the_passes_of_the_pipeline(name: str, sizes: tuple[int, int]) -> 
             program.assert_same(graph, each.name)
 
 
-@pytest.mark.parametrize("alone", ALONE)
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "alone"), cells(PROGRAMS, ALONE, fast=alone_by_default))
 def test_a_pass_alone(name: str, alone: str) -> None:
     program = source(name, SIZES[0])
     graph = program.graph

@@ -15,7 +15,7 @@ from tempo_core.prices import strip_size
 from tempo_core.schedule import Loop, walk
 from tempo_core.symbolic.condition import equal
 from tempo_core.symbolic.expr import Expr, Symbol
-from tests.cases import fast, first
+from tests.cases import fast
 from tests.core.passes.support import Golden, after, check, ops_of
 from tests.core.running import assert_all_same
 
@@ -148,7 +148,7 @@ def test_several_updates_over_the_same_rows(options: dict[str, object]) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("bytes", first(64, [64, 200]))
+@pytest.mark.parametrize("bytes", fast([64, 200], 64))
 def test_rows_up_to_now(bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop whose every point learns from the states so far: ranges of a growing length, of which strips read no later point."""
     monkeypatch.setattr(prices, "BYTES_OF_A_STRIP", bytes)
