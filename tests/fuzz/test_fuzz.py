@@ -60,6 +60,6 @@ def batch(number: int, count: int, executor: str) -> Callable[[], None]:
 
 test_programs_in_numpy = batch(42, 4, "numpy")
 test_interpreted_programs = batch(32, 4, "interpreted")
-test_staged_programs = batch(24, 4, "staged")
+test_staged_programs = batch(24, 3, "staged")
 test_more_programs_in_numpy = pytest.mark.slow(batch(43, 4, "numpy"))
 test_more_staged_programs = pytest.mark.slow(batch(23, 4, "staged"))
