@@ -332,7 +332,7 @@ def averages(batch: bool, backwards: bool, factor: float) -> tuple[tp.Context, t
 
 @pytest.mark.parametrize("factor", fast([1.0, 0.5, 0.01], 0.5))
 @pytest.mark.parametrize("backwards", [False, True])
-@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("batch", fast([False, True], True))
 def test_the_last_point_of_an_average_of_outer_products_is_one_product(batch: bool, backwards: bool, factor: float):
     ctx, T, outputs = averages(batch, backwards, factor)
     random = np.random.default_rng(0)

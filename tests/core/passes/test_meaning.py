@@ -93,8 +93,10 @@ class Source:
 
 
 def alone_by_default(name: str, alone: str) -> bool:
-    """Whether the program is hard for the pass, or the two lie on the diagonal of both tables."""
-    return PROGRAMS[name].hard_on == alone or list(PROGRAMS).index(name) % len(ALONE) == list(ALONE).index(alone)
+    """Programs that are hard for a pass: with this pass, and with the one of the diagonal of both tables."""
+    return name in HARD and (
+        PROGRAMS[name].hard_on == alone or list(PROGRAMS).index(name) % len(ALONE) == list(ALONE).index(alone)
+    )
 
 
 @functools.cache

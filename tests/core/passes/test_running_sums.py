@@ -224,7 +224,7 @@ def gated_inputs(name: str, b: int, t: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("form", fast(["indexed", "carried", "from the end"], "indexed"))
-@pytest.mark.parametrize("name", fast(GATES, "a number", "of a row", "resets"))
+@pytest.mark.parametrize("name", fast(GATES, "of a row", "resets"))
 def test_values_and_gradients_with_gates(name: str, form: str) -> None:
     """Gates of zero and negative ones among them; numbers of points that blocks do not divide."""
     ctx, B, T, outputs = gated(name, form)

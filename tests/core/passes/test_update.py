@@ -15,7 +15,7 @@ from tempo_core import prices
 from tempo_core.ir import ops
 from tempo_core.passes.keep.update import Update
 from tests import reference
-from tests.cases import fast
+from tests.cases import fast, first
 from tests.core.passes.support import after
 from tests.core.running import assert_all_same
 
@@ -87,7 +87,7 @@ def copies_in_loops(program: tp.Program[Any]) -> list[Instruction]:
     return [each for each in in_loops if each.opcode == "copy" and each.bytes >= ROWS * 4]
 
 
-@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("name", first(10, WRITES))
 @pytest.mark.parametrize("options", fast([{}, {"backend": "numpy"}, {"disable": ("fuse",)}], {}), ids=str)
 def test_writes_at_positions_of_data_are_updates(name: str, options: dict[str, Any]) -> None:
     ctx, bounds, outputs, arrays, compiled = program(WRITES[name], **options)

@@ -96,7 +96,7 @@ def test_which_programs_run_by_diagonals(name: str) -> None:
     "name",
     fast(
         ["table_of_rows_and_columns", "table_of_splits", "table_of_whole_rows_and_columns", "table_of_parts_of_rows"],
-        "table_of_rows_and_columns",
+        "table_of_whole_rows_and_columns",
     ),
 )
 def test_ranges_for_bounds_of_all_orders(name: str) -> None:
