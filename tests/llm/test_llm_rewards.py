@@ -131,6 +131,33 @@ def rewarded_by_jax(task: Rewarded, values: dict[str, Any], texts: list[np.ndarr
     recipe, known = task.recipe, task.prompts
     updates, inputs = Updates(task), task.inputs()
     high = recipe.clip_range if recipe.clip_high is None else recipe.clip_high
+
+    def chosen(w: Any, tokens: Any, at: Any) -> tuple[Any, Any]:
+        scale = updates.scale
+        alone = log_probs(values, w, scale, tokens, recipe.temperature)
+        everything = all_log_probs(values, w, scale, tokens, recipe.temperature)
+        entropy = -(jnp.exp(everything) * everything).sum(-1)
+        return jnp.take_along_axis(alone, at, 1), jnp.take_along_axis(entropy, at, 1)
+
+    def mean(x: Any, counts: Any) -> Any:
+        masked = x * counts
+        if recipe.average == "texts":
+            return (masked.sum(1) / counts.sum(1)).mean()
+        return masked.sum() / (counts.size if recipe.average == "length" else counts.sum())
+
+    def loss(w: Any, old: Any, tokens: Any, at: Any, counts: Any, advantage: Any) -> tuple[Any, dict[str, Any]]:
+        now, entropy = chosen(updates.all(w), tokens, at)
+        first = chosen({**updates.fixed, **{name: jnp.zeros_like(x) for name, x in w.items() if ".lora_" in name}}, tokens, at)[0]
+        ratio = jnp.exp(now - old)
+        clipped = jnp.clip(ratio, 1 - recipe.clip_range, 1 + high)
+        gap = first - now
+        divergence = jnp.exp(gap) - gap - 1
+        cost = -jnp.minimum(ratio * advantage, clipped * advantage) + recipe.kl * divergence - recipe.entropy * entropy
+        told = {"entropy": entropy, "kl": divergence, "clipped": (ratio != clipped).astype(jnp.float32)}
+        return mean(cost, counts), {name: mean(each, counts) for name, each in told.items()}
+
+    step = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    before = jax.jit(lambda w, tokens, at: chosen(updates.all(w), tokens, at)[0])
     results: list[Arrays] = []
     orders = inputs["row"].reshape(len(texts), recipe.prompts)
     for order, drawn in zip(orders, texts, strict=True):
@@ -146,36 +173,10 @@ def rewarded_by_jax(task: Rewarded, values: dict[str, Any], texts: list[np.ndarr
                 places.append(np.arange(start - 1, start - 1 + recipe.new_tokens))
         tokens, at = np.asarray(rows, np.int32), np.asarray(places)
         counts = (drawn >= 0).reshape(-1, recipe.new_tokens).astype(np.float32)
-        advantage = advantages.reshape(-1, 1)
-
-        def chosen(w: Any, tokens: Any = tokens, at: Any = at) -> tuple[Any, Any]:
-            scale = updates.scale
-            alone = log_probs(values, w, scale, tokens, recipe.temperature)
-            everything = all_log_probs(values, w, scale, tokens, recipe.temperature)
-            entropy = -(jnp.exp(everything) * everything).sum(-1)
-            return jnp.take_along_axis(alone, at, 1), jnp.take_along_axis(entropy, at, 1)
-
-        def mean(x: Any, counts: Any = counts) -> Any:
-            masked = x * counts
-            if recipe.average == "texts":
-                return (masked.sum(1) / counts.sum(1)).mean()
-            return masked.sum() / (counts.size if recipe.average == "length" else counts.sum())
-
-        def loss(w: Any, old: Any, advantage: Any = advantage) -> tuple[Any, dict[str, Any]]:
-            now, entropy = chosen(updates.all(w))
-            first, _ = chosen({**updates.fixed, **{name: jnp.zeros_like(x) for name, x in w.items() if ".lora_" in name}})
-            ratio = jnp.exp(now - old)
-            clipped = jnp.clip(ratio, 1 - recipe.clip_range, 1 + high)
-            gap = first - now
-            divergence = jnp.exp(gap) - gap - 1
-            cost = -jnp.minimum(ratio * advantage, clipped * advantage) + recipe.kl * divergence - recipe.entropy * entropy
-            told = {"entropy": mean(entropy), "kl": mean(divergence), "clipped": mean((ratio != clipped).astype(jnp.float32))}
-            return mean(cost), told
-
         with jax.numpy_rank_promotion("allow"):
-            old = chosen(updates.all(updates.trained))[0]
+            old = before(updates.trained, tokens, at)
             for _ in range(recipe.epochs):
-                (value, told), gradients = jax.value_and_grad(loss, has_aux=True)(updates.trained, old)
+                (value, told), gradients = step(updates.trained, old, tokens, at, counts, advantages.reshape(-1, 1))
                 told |= {"loss": value, "reward": rewards.mean(), "length": counts.sum(1).mean(), "spread": rewards.std(1).mean()}
                 told["gradient_norm"] = updates.update(gradients)
                 results.append({name: np.asarray(each) for name, each in {**told, **updates.trained}.items()})
@@ -185,7 +186,7 @@ def rewarded_by_jax(task: Rewarded, values: dict[str, Any], texts: list[np.ndarr
 @pytest.mark.parametrize(
     "overrides",
     [
-        pytest.param((), id="one update"),
+        pytest.param((), id="one update", marks=pytest.mark.slow),  # tests/optimized has the figures of the shipped recipe
         pytest.param(
             ("lora.rank=2", "normalize=none", "average=texts", "kl=0.3", "entropy=0.1", "temperature=0.7"),
             id="adapters",
