@@ -353,6 +353,7 @@ def each_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
 ROWS = 28
 
 
+@pytest.mark.slow
 def test_updates_beyond_the_divergence_are_not_made() -> None:
     """All rows in each update: three epochs of which the first alone is near enough are one epoch, with the same moments of Adam."""
     keys = {"algorithm": "ppo", "num_minibatches": 1, "learning_rate": 0.1, "total_timesteps": 70}

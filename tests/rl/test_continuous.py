@@ -187,6 +187,7 @@ def test_actions_are_mapped_to_their_bounds_in_a_line() -> None:
     np.testing.assert_allclose(outward, [[-2, 0], [1, 0.75], [2, 1]])
 
 
+@pytest.mark.slow
 def test_noise_goes_on_from_step_to_step() -> None:
     """Actions before learning starts are uniform, whatever their correlation; that from one step to the next is the recipe's."""
     keys = {"algorithm": "td3", "num_steps": 1000, "total_timesteps": 2000, "learning_starts": 2000, "gradient_steps": 2}
@@ -372,7 +373,8 @@ class Pictures:
         return jnp.asarray(False)
 
 
-@pytest.mark.parametrize("kind", [SAC, pytest.param(TD3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [SAC, TD3])
 def test_pictures_are_learned_from(kind: Callable[..., Any]) -> None:
     """The critics have convolutions of their own, which learn, as those of the policy do."""
     keys: Any = {"num_envs": 2, "num_steps": 4, "gradient_steps": 4, "total_timesteps": 32, "batch_size": 4, "hidden": [4]}

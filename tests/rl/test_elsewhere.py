@@ -76,6 +76,7 @@ def python(code: str, *arguments: object, place: Path, path: Path | None = None)
     return result.stdout + (result.stderr if result.returncode else "")
 
 
+@pytest.mark.slow
 def test_an_agent_on_a_class_of_a_module_is_used_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`predict` needs no environment; others import it where the module is, and nobody's else."""
     home, other = tmp_path / "home", tmp_path / "other"
