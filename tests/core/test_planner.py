@@ -15,7 +15,7 @@ import tempo_core as tp
 from tempo_core import planner, prices
 from tempo_core.planner import Candidate, Form
 from tempo_core.runtime.cost.machine import Machine
-from tests.cases import fast, first
+from tests.cases import fast
 from tests.core.passes.test_checkpoint import data, network
 from tests.core.running import assert_all_same
 
@@ -126,7 +126,8 @@ def test_two_steps() -> None:
     assert_all_same([program.run(inputs)], [free.run(inputs)])
 
 
-@pytest.mark.parametrize("make", first(1, [attention, without_moves]))
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [attention, without_moves])
 def test_a_refusal_names_the_smallest_limit_that_would_do(make: Any) -> None:
     with pytest.raises(tp.errors.OutOfMemoryPlanError, match=r"the smallest of \d+ forms") as error:
         make(memory_limit="4kB")

@@ -64,6 +64,7 @@ def test_a_pattern_generates_the_oracles_tokens(values: dict[str, Any], random_t
     assert list(tokens) == expected != oracle.greedy(values, tensors, PROMPT, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("block=B", marks=pytest.mark.slow), "window=W+sink=K"])
 def test_a_pattern_ends_and_streams(values: dict[str, Any], random_tensors: Any, write_model: Any, name: str) -> None:
     """The loop ends inside of the program, also where layers read several slices of their past; pieces are there as they come."""
@@ -98,6 +99,7 @@ def test_layers_with_different_patterns(
     assert list(tokens) == oracle.greedy(values, tensors, PROMPT, 8, masks) != oracle.greedy(values, tensors, PROMPT, 8)
 
 
+@pytest.mark.slow
 def test_what_is_kept_of_the_keys_follows_from_the_layers_patterns(
     values: dict[str, Any], random_tensors: Any, write_model: Any
 ) -> None:

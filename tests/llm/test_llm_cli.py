@@ -237,6 +237,7 @@ def in_the_box(whole_model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return whole_model
 
 
+@pytest.mark.slow
 def test_a_text_alone_is_continued_by_the_model_in_the_box(cli: Any, in_the_box: Path, tmp_path: Path) -> None:
     flags = ["--raw", "-n", 3, "--ignore-eos"]
     named = cli("generate", "-m", in_the_box, "--prompt", "a dog", *flags)
@@ -276,6 +277,7 @@ def test_tokens_that_do_not_fit_are_cut(cli: Any, whole_model: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_model_says_how_tokens_are_chosen(cli: Any, whole_model: Path) -> None:
     own = {"do_sample": True, "temperature": 0.6, "top_k": 5, "eos_token_id": 2}
     settings = ["--temperature", 0.6, "--top-k", 5]

@@ -307,6 +307,7 @@ class Boxes:
         return jnp.zeros((), bool)
 
 
+@pytest.mark.slow
 def test_parts_in_jax() -> None:
     keys: Any = {
         "num_envs": 8,

@@ -225,7 +225,8 @@ def test_choices_are_refused(kind: Callable[..., Any]) -> None:
         build_agent(kind("CartPole-v1", total_timesteps=640).recipe, Recorder())
 
 
-@pytest.mark.parametrize("kind", [SAC, pytest.param(TD3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [SAC, TD3])
 def test_an_agent_predicts_actions_of_the_environment(kind: Callable[..., Any], tmp_path: Any) -> None:
     keys = {"num_envs": 2, "num_steps": 4, "gradient_steps": 2, "total_timesteps": 24, "batch_size": 4, "hidden": [3]}
     agent = kind("Pendulum-v1", eval_episodes=0, norm_obs=True, norm_reward=True, **keys).train()
