@@ -40,7 +40,7 @@ from tempo_core.passes.tiles.tile import Tile
 from tempo_core.symbolic.expr import Symbol
 from tests import reference
 from tests.cases import cells, fast, slow
-from tests.core.passes.programs import PROGRAMS
+from tests.core.passes.programs import HARD, PROGRAMS
 from tests.core.passes.support import fed
 from tests.core.running import assert_same
 
@@ -105,9 +105,6 @@ def source(name: str, sizes: tuple[int, int]) -> Source:
 
 
 FAST = {name: SIZES[number % 3] for number, name in enumerate(PROGRAMS)}  # each program with one pair of sizes
-HARD = {  # each pass is on and off in one of the programs that are hard for it
-    program.hard_on: name for name, program in PROGRAMS.items()
-}.values()
 
 
 def both() -> Iterator[Any]:

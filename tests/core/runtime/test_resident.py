@@ -13,9 +13,7 @@ from tests.core.runtime.memory_programs import PROGRAMS
 pytestmark = pytest.mark.cpu
 FAST = (
     "a_chain_of_functions",
-    "the_gradient_of_a_recurrent_network",
     "attention_over_a_prefix",
-    "results_of_a_function_that_stay_on_the_host",
     "a_memory_map",
 )
 
