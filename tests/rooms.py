@@ -111,7 +111,7 @@ class Rooms:
         return {
             "tests": len(self.tests),
             "cpu_seconds": round(sum(worker["whole"] for worker in self.workers), 1),
-            "in_tests": round(sum(self.tests.values()), 1),
+            "in_tests": round(sum(self.tests.values()), 3),
             "processes": len(self.workers),
             "until_collected": round(sum(worker["collected"] for worker in self.workers) / processes, 1),
             "rooms": dict(sorted(rooms.items(), key=lambda row: -row[1]["cpu_seconds"])),
