@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
-from scipy import stats
 
 from tempo_rl.errors import RunError
 from tempo_rl.groups import Group, groups_of, title_of
@@ -94,6 +93,8 @@ def compare(
 
 def interquartile_mean(*samples: np.ndarray, axis: int = -1) -> np.ndarray:
     """The mean of all samples without the lowest and the highest quarter."""
+    from scipy import stats  # half a second
+
     return np.asarray(stats.trim_mean(np.concatenate(samples, axis), TRIMMED, axis))
 
 
@@ -200,6 +201,8 @@ def _interval(samples: Sequence[np.ndarray], statistic: object, resamples: int, 
     """The 95 % interval of a statistic, by its percentiles over resamples of each sample alone; None for a sample of one."""
     if min(map(len, samples)) < 2:
         return None
+    from scipy import stats
+
     found = stats.bootstrap(
         samples, statistic, n_resamples=resamples, method="percentile", paired=False, vectorized=True, rng=rng
     )

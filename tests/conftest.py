@@ -19,15 +19,17 @@ if os.environ["JAX_PLATFORMS"] == "cpu":  # XLA's optimizations take most of its
     os.environ.setdefault("XLA_FLAGS", " ".join(flags))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script's `pytest &`: the commands under test would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
-os.environ["TEMPO_VERIFY"] = "each"  # a pass may not break a graph that a later one mends
+os.environ.pop("TEMPO_VERIFY", None)  # tests/core/passes and tests/fuzz set it; elsewhere graphs are verified after the last pass
 os.environ["TEMPO_CACHE"] = "off"  # no test compiles less because of what ran before, or writes to the user's caches
 
 import jax
 import pytest
 
 from tempo_core.errors import MissingRow
+from tests.cases import without_slow_rows
+from tests.rooms import Rooms
 
-gc.set_threshold(100_000, 20, 20)  # what is imported and collected stays: hardly anything of it is garbage
+gc.disable()  # until the tests are collected: what is imported and collected stays
 
 jax.config.update("jax_num_cpu_devices", 4)  # programs run on the first, unless Config(devices=...) says otherwise
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -40,62 +42,29 @@ GOLDEN = TESTS / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files under tests/golden instead of comparing")
+    parser.addoption("--cpu-seconds", metavar="FILE", help="write the CPU seconds of each test to a JSON file")
+    parser.addoption(
+        "--record-rooms",
+        metavar="LABEL",
+        help="write the CPU seconds of rooms to benchmarks/results/tests.json, under this label",
+    )
 
 
-# Families that ask the same of many programs: each n-th test runs by default, and all with `pytest -m "not slow and not gpu"`.
-# Strides of 11 and 7 pass through all values of the inner of two parameters, of which there are often 2, 3, 4, 6 or 12.
-SHARES = ((30, 11), (12, 7), (4, 3))  # of a function with so many tests, by its parameters, each n-th runs
-THINNED = {  # each n-th test of every function with parameters, for families whose tests take long
-    "core/passes/test_meaning.py": 11,
-    "core/test_prefixes.py": 6,
-    "core/test_window_gradients.py": 6,
-    "core/test_explain.py": 6,
-    "core/backends/test_array_ops.py": 2,
-    "core/backends/test_elementwise.py": 2,
-    "core/backends/test_cumulative.py": 2,
-    "core/test_past_products.py": 5,
-    "core/dependences/test_pattern_gradients.py": 6,
-    "core/dependences/test_values.py": 2,
-    "core/runtime/test_run_bounds.py": 3,
-    "core/runtime/test_registers.py": 3,
-    "core/runtime/test_unroll.py": 2,
-    "core/runtime/test_launches.py": 3,
-    "core/schedule/test_pieces.py": 2,
-    "core/schedule/test_guards.py": 2,
-    "core/passes/test_shift.py": 3,
-    "core/passes/test_running_sums.py": 2,
-    "core/test_gradients.py": 2,
-    "core/test_op_gradients.py": 2,
-    "core/nn/test_training.py": 3,
-}
-WHOLE = (
-    "test_ledger.py",
-    "test_copies.py",
-    "core/errors/test_messages.py",
-    "test_docs.py",
-)  # each of their tests holds a text or figures that no other test holds
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Rooms(config), "rooms")
 
 
-def _thin(items: list[pytest.Item]) -> None:
-    """Mark the tests that the default run leaves out."""
-    families: dict[tuple[str, str], list[pytest.Item]] = {}
-    for item in items:
-        path = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
-        name = getattr(item, "originalname", item.name)
-        is_of_a_table = path in WHOLE or "every" in name or "each" in name or "_has_" in name  # it says which row is missing
-        if path and hasattr(item, "callspec") and not is_of_a_table:
-            families.setdefault((path, name), []).append(item)
-    for (path, _), members in families.items():
-        share = next((each for count, each in SHARES if len(members) >= count), 1)
-        each = max(THINNED.get(path, 1), share)
-        for number, item in enumerate(members):
-            if number % each:
-                item.add_marker(pytest.mark.thinned)
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Where slow tests are left out, slow rows of tables are not collected either: they are most of all rows."""
+    if "not slow" not in metafunc.config.option.markexpr:
+        return
+    marks = metafunc.definition.own_markers
+    marks[:] = [without_slow_rows(mark) if mark.name == "parametrize" else mark for mark in marks]
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    _thin(items)
     without_torch = importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None
     without_gpu, without_cpus = jax.default_backend() != "gpu", jax.default_backend() != "cpu"
     for item in items:
@@ -109,8 +78,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Leave the objects of pytest and of all modules out of the search for cyclic garbage: a fifth of the tests' time."""
-    gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -128,6 +98,21 @@ def pytest_runtest_makereport(
             (str(item.path), item.location[1] or 0, f"needs a row that is not there: {error}"),
         )
     return report
+
+
+@pytest.fixture(scope="session")
+def shared_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory for compiled programs of this run, which its workers share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "programs"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def verified_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs are verified after each pass: a pass may not break a graph that a later one mends."""
+    monkeypatch.setenv("TEMPO_VERIFY", "each")
 
 
 @pytest.fixture

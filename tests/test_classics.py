@@ -9,9 +9,13 @@ import pytest
 import tempo_core as tp
 from benchmarks.classics.classic import Classic, difference
 from benchmarks.classics.table import load
+from tests.cases import fast
 
 CLASSICS = load()
 PROGRAMS = [name for name, classic in CLASSICS.items() if isinstance(classic, Classic)]
+FAST = {
+    classic.program.__module__: name for name, classic in reversed(CLASSICS.items()) if name in PROGRAMS
+}  # of each family, the first
 QUICK_XLA = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
@@ -22,7 +26,7 @@ def standard_promotion():
         yield
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", fast(PROGRAMS, *FAST.values()))
 def test_values_are_those_by_hand(name):
     """Interpreted, and in the first form by hand."""
     classic = CLASSICS[name]

@@ -43,7 +43,7 @@ def test_the_help_names_the_installation(name: str) -> None:
     ("line", "words"),
     [
         ("tempo-rl vali", ["validate"]),
-        ("tempo-rl train ppo_", ["ppo_functional", "ppo_gru", "ppo_micro", "ppo_pixels"]),
+        ("tempo-rl train ppo_", ["ppo_functional", "ppo_gru", "ppo_micro", "ppo_pixels", "ppo_seeds", "ppo_sweep"]),
         ("tempo-rl plan dq", ["dqn"]),
         ("tempo-rl train ppo --no-pic", ["--no-picture"]),
         ("tempo-rl train ppo env.i", ["env.id=CartPole-v1"]),

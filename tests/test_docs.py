@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 
 import tempo_core as tp
 from benchmarks import decisions
+from tests.cases import slow
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = {  # with how many sections they have at least
@@ -42,6 +44,7 @@ PAGES = {  # with how many sections they have at least
     "from/transformers.md": 4,
     "from/flex-attention.md": 5,
 }
+TRAINS = re.compile(r"\.train\(|RunFiles\(")  # code that trains an agent or a language model: in the slow set
 FENCE = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n?```text\n(?P<printed>.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 
 
@@ -77,10 +80,16 @@ def sections(name: str) -> list[Section]:
     return [Section(name, title, a, page[a:b]) for title, a, b in zip(titles, starts, ends, strict=True)]
 
 
-ALL = [(page, number) for page in PAGES for number in range(len(sections(page)))]
+def cases() -> Iterator[Any]:
+    """Pages and numbers of their sections."""
+    for page in PAGES:
+        for number, section in enumerate(sections(page)):
+            trains = any(TRAINS.search(block["code"]) for block in FENCE.finditer(section.text))
+            name = f"{page}: {section.title}"
+            yield slow((page, number), id=name) if trains else pytest.param(page, number, id=name)
 
 
-@pytest.mark.parametrize(("page", "number"), ALL, ids=[f"{page}: {sections(page)[number].title}" for page, number in ALL])
+@pytest.mark.parametrize(("page", "number"), cases())
 def test_a_sections_code_runs_and_prints_what_the_page_says(page: str, number: int, request: pytest.FixtureRequest) -> None:
     section = sections(page)[number]  # read again: updating one section moves those behind it
     runs = section.runs()

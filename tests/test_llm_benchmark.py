@@ -34,6 +34,7 @@ def bench(systems: list[str], limits: Limits = LIMITS) -> Bench:
     return Bench(Results("llm", options), QUICK, systems, [], limits)
 
 
+@pytest.mark.slow
 def test_both_forms_by_hand_choose_the_same_tokens_with_a_window_and_without(tmp_path: Path) -> None:
     by_hand = bench(["jax-padded", "jax-tiled"])
     sizes = replace(QUICK, rows=(2,), positions=(300,), windows=(0, 4), tokens=6)  # more than a tile

@@ -161,7 +161,7 @@ def _outcome(mutant: Mutant) -> tuple[str, str]:
             "-x",
             "-q",
             "-m",
-            "not slow and not gpu",  # thinned families as a whole
+            "not gpu and not optimized",  # slow rows of tables too
             "-p",
             "no:cacheprovider",
             "-p",

@@ -1,6 +1,6 @@
 """Everything that the usual tests leave out, before a release: `python -m benchmarks.release --all`, or some parts: `--part fuzz-staged`.
 
-The parts are the tests that are slow or of whole families, 5,000 random programs, mutants, 1,000 damaged models, and 100 kills. Each
+The parts are the tests that are slow, 5,000 random programs, mutants, 1,000 damaged models, and 100 kills. Each
 takes at most an hour on two cores, and may run apart from the others. Its counts, versions, seconds and findings are recorded in
 `benchmarks/results/release.json`, beside the records of the other parts, also while it runs. The exit code is 1 where a part found
 something, or did not end.
@@ -23,7 +23,7 @@ from benchmarks.release.tests import ROOT, run_tests
 
 OUT = ROOT / "benchmarks" / "results" / "release.json"
 SHARES = 4  # of the tests
-REST = "(slow or thinned) and not gpu and not optimized"
+REST = "slow and not gpu and not optimized"
 NEVER = 10**9  # no seed of a part is divisible by it
 
 
@@ -55,7 +55,7 @@ def _tests(about: str, marks: str, share: str, quick: str) -> Part:
 PARTS: dict[str, Part] = {
     **{
         f"tests-{number}": _tests(
-            f"share {number} of {SHARES} of the tests that are slow, or of whole families",
+            f"share {number} of {SHARES} of the slow tests",
             REST,
             f"{number}/{SHARES}",
             f"{number}/400",

@@ -7,6 +7,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.errors import DTypeError, IndexingError, OutOfDomainError, ShapeError
+from tests.cases import cells
 from tests.core.gradient_checks import assert_gradients, normal
 from tests.core.running import SETTINGS, assert_all_same
 from tests.reference import evaluate
@@ -34,8 +35,11 @@ def of_two_steps(b, B, t, T):
     return [x, s], (x[b - 1, t - 2] * s + x[b - 1 : b + 1, t - 2 : t + 1].sum((0, 1))) * x.before(0.0)[b - 1, t - 4 : t].sum(0)
 
 
-@pytest.mark.parametrize("size", [1, 2, 6])
-@pytest.mark.parametrize("make", [of_inputs, of_recurrences, of_two_steps], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    ("make", "size"),
+    cells([of_inputs, of_recurrences, of_two_steps], [6, 1, 2]),
+    ids=lambda value: getattr(value, "__name__", value),
+)
 def test_values_and_gradients(make, size):
     """Values, first and second gradients, compiled and interpreted."""
     ctx = tp.Context("b", "t")

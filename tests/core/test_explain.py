@@ -14,7 +14,8 @@ from tempo_core.passes.base import renumbered
 from tempo_core.passes.decisions import is_recording, note, recording
 from tempo_core.passes.pipeline import pipeline
 from tempo_core.report.programs.explain import _follow, _Story
-from tests.core.passes.programs import PROGRAMS
+from tests.cases import fast
+from tests.core.passes.programs import HARD, PROGRAMS
 
 
 def trained(config: tp.Config | None = None) -> tp.Program:
@@ -201,7 +202,7 @@ def test_the_passes_run_again_give_the_same_program() -> None:
     assert {numbers[s.node] for s in stories.values() if s.node is not None} <= set(program.graph.nodes)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", fast(PROGRAMS, *HARD))
 def test_operations_have_stories_that_end(name: str) -> None:
     made = PROGRAMS[name]
     context, outputs = made.build()

@@ -13,6 +13,7 @@ from tempo_core import errors
 from tempo_core.frontend.tensor import apply
 from tempo_core.ir import ops
 from tests import reference
+from tests.cases import fast
 from tests.core.gradient_checks import assert_gradients, normal
 from tests.core.running import SETTINGS, assert_all_same, assert_same
 
@@ -265,7 +266,26 @@ def _program(name: str) -> tuple[tp.Context, tp.Tensor, list[tp.Tensor], dict[An
     return ctx, loss, [x, w], {I: 2, T: 4}, {"x": normal(2, 4, 2, seed=3), "w": normal(2, 2, seed=4)}
 
 
-@pytest.mark.parametrize("name", TEMPORAL)
+@pytest.mark.parametrize(
+    "name",
+    fast(
+        TEMPORAL,
+        "shift_in_a_branch",
+        "prefix",
+        "suffix",
+        "window_maximum",
+        "attention",
+        "strides",
+        "reversed_time",
+        "blocks",
+        "branches",
+        "through_time",
+        "windows_of_itself",
+        "mutual_recursion",
+        "nested_carry",
+        "rings",
+    ),
+)
 def test_gradients_through_time(name: str) -> None:
     """The gradients agree with finite differences, and compiled programs give the same numbers."""
     ctx, loss, leaves, bounds, inputs = _program(name)

@@ -10,6 +10,7 @@ import pytest
 import tempo_core as tp
 from tempo_core.backends import prng
 from tempo_core.errors import ArgumentError
+from tests.cases import fast
 
 Learned = tuple[tp.Context, dict[Any, int], dict[str, tp.Tensor], list[Any]]
 
@@ -49,7 +50,7 @@ def alone() -> tuple[Learned, tp.Program[Any]]:
     return learned, learned[0].compile(learned[1], learned[2])
 
 
-@pytest.mark.parametrize("executor", ["staged", "interpreted"])
+@pytest.mark.parametrize("executor", fast(["staged", "interpreted"], "interpreted"))
 def test_each_copy_is_the_program_alone(executor: str, alone: tuple[Learned, tp.Program[Any]]) -> None:
     (ctx, bounds, outputs, seen), once = alone
     seen.clear()

@@ -149,6 +149,8 @@ def test_the_gradients_of_an_op_are_its_finite_differences(row: Row) -> None:
         leaves = [tp.input(name, value.shape) for name, value in inputs.items()]
         result = row.build(*leaves)
         assert isinstance(result.node.op, row.op) or row.name in LAST_IS_ANOTHER
+        if row.op is ops.Scatter:  # a place to which nothing goes is infinite for max and min
+            result = tp.where(tp.isfinite(result), result, 0.0)
         loss = (result * tp.constant(normal(*map(int, result.shape), seed=7))).sum()
         firsts = assert_gradients(ctx, loss, leaves, {T: 1}, inputs)
         weighted = [(g * tp.constant(normal(*map(int, g.shape), seed=8))).sum() for g in firsts]

@@ -13,6 +13,7 @@ from tempo_core.ir.past_sums import PAST_SUMS
 from tempo_core.ir.udf import Library
 from tempo_core.store.fingerprint import unwrapped
 from tests import reference
+from tests.cases import fast
 from tests.core.gradient_checks import assert_gradients, normal
 
 FORMS: dict[str, Callable[[Any, Any, Any, Any], tp.Tensor]] = {
@@ -57,7 +58,7 @@ def assert_near(result: Any, expected: Any) -> None:
     assert np.abs(np.asarray(result) - np.asarray(expected)).max() <= 1e-5 * max(np.abs(expected).max(), 1)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", fast(FORMS, "sum of products"))
 def test_values_and_gradients(form: str) -> None:
     ctx, T, outputs, _ = program(form)
     compiled = ctx.compile({T: 5}, outputs)

@@ -13,6 +13,7 @@ import tempo_core as tp
 from tempo_core.frontend.tensor import apply
 from tempo_core.ir import ops
 from tests import reference
+from tests.cases import cells, fast, first
 from tests.core.gradient_checks import assert_gradients, normal
 from tests.core.running import assert_same
 
@@ -60,7 +61,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "form"), CASES)
+@pytest.mark.parametrize(("name", "form"), fast(CASES, ("prefix", "products"), ("suffix", "rows")))
 def test_weighted_sums_over_the_past(name: str, form: str) -> None:
     rows, in_sums = FORMS[form]
     ctx, B, T, outputs = weighted_past(name, rows=rows, in_sums=in_sums)
@@ -73,9 +74,10 @@ def test_weighted_sums_over_the_past(name: str, form: str) -> None:
                 assert_same(result, value, 1e-4, f"{name}, {config}")
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf])
+@pytest.mark.parametrize("number", fast([math.nan, math.inf], math.inf))
 @pytest.mark.parametrize(
-    ("name", "rows"), [("prefix", 0), ("suffix", 0), ("prefix before", 0), ("perhaps nothing", 0), ("prefix", 2), ("suffix", 2)]
+    ("name", "rows"),
+    first(3, [("perhaps nothing", 0), ("prefix before", 0), ("suffix", 2), ("prefix", 0), ("suffix", 0), ("prefix", 2)]),
 )
 def test_points_outside_of_a_range_do_not_count(name: str, rows: int, number: float) -> None:
     """A product with the whole step has zeros for these points: 0 times infinity would be NaN."""
@@ -106,8 +108,7 @@ PICKS: dict[str, Callable[[tp.Tensor], tp.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("pick", PICKS)
-@pytest.mark.parametrize("name", RANGES)
+@pytest.mark.parametrize(("name", "pick"), cells(RANGES, PICKS))
 def test_picked_elements(name: str, pick: str) -> None:
     ctx = tp.Context("b", "t")
     with ctx as ((b, B), (t, T)):

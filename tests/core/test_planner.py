@@ -15,6 +15,7 @@ import tempo_core as tp
 from tempo_core import planner, prices
 from tempo_core.planner import Candidate, Form
 from tempo_core.runtime.cost.machine import Machine
+from tests.cases import fast
 from tests.core.passes.test_checkpoint import data, network
 from tests.core.running import assert_all_same
 
@@ -83,7 +84,7 @@ def test_what_fits_is_left_as_it_is(compilations: list[str]) -> None:
     assert attention().choice is None
 
 
-@pytest.mark.parametrize("backend", ["jax", "numpy"])
+@pytest.mark.parametrize("backend", fast(["jax", "numpy"], "numpy"))
 def test_a_step_becomes_a_loop(backend: str) -> None:
     free = shared(attention, backend=backend)
     limit = peak(free) // 4
@@ -125,6 +126,7 @@ def test_two_steps() -> None:
     assert_all_same([program.run(inputs)], [free.run(inputs)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [attention, without_moves])
 def test_a_refusal_names_the_smallest_limit_that_would_do(make: Any) -> None:
     with pytest.raises(tp.errors.OutOfMemoryPlanError, match=r"the smallest of \d+ forms") as error:

@@ -13,6 +13,7 @@ import tempo_core as tp
 from tempo_core.frontend.tensor import apply
 from tempo_core.ir import ops
 from tests import reference
+from tests.cases import cells
 from tests.core.gradient_checks import assert_gradients, normal
 from tests.core.running import assert_same
 
@@ -66,8 +67,7 @@ def program(reduction: str, read: str) -> tuple[tp.Context, Any, tp.Tensor, tp.T
         return ctx, T, x, tp.tanh(REDUCTIONS[reduction](ALL_READS[read](x, t, T), x)) * (t + 1)
 
 
-@pytest.mark.parametrize("read", ALL_READS)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(("reduction", "read"), cells(REDUCTIONS, ALL_READS))
 def test_gradients_are_right(reduction: str, read: str) -> None:
     ctx, T, x, loss = program(reduction, read)
     inputs = {"x": normal(4, 2, seed=1)}
@@ -81,8 +81,7 @@ def test_gradients_are_right(reduction: str, read: str) -> None:
                 assert_same(result, value, 1e-4, f"{config}")
 
 
-@pytest.mark.parametrize("read", ALL_READS)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(("reduction", "read"), cells(REDUCTIONS, ALL_READS))
 def test_gradients_of_gradients_are_right(reduction: str, read: str) -> None:
     """A rule that is right for the first gradient may have left out terms that are 0 in it, and whose slopes are not."""
     ctx, T, x, loss = program(reduction, read)
@@ -91,8 +90,7 @@ def test_gradients_of_gradients_are_right(reduction: str, read: str) -> None:
         assert_gradients(ctx, tp.sin(gradient).sum(), [x], {T: 3}, {"x": normal(3, 2, seed=1)})
 
 
-@pytest.mark.parametrize("read", ALL_READS)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(("reduction", "read"), cells(REDUCTIONS, ALL_READS))
 def test_nothing_is_spread_over_pairs_of_points(reduction: str, read: str) -> None:
     """Operations, and the elements of every value, grow with T, not with its square."""
     ctx, T, x, loss = program(reduction, read)
@@ -142,8 +140,7 @@ def test_each_scan_of_no_elements_has_a_gradient(scan: Callable[[tp.Tensor, int]
     np.testing.assert_array_equal(ctx.run({T: 2}, x.grad, {"x": np.ones((2, 1), "float32")}), np.ones((2, 1)))
 
 
-@pytest.mark.parametrize("read", ("prefix", "suffix"))
-@pytest.mark.parametrize("reduction", OF_NOTHING)
+@pytest.mark.parametrize(("reduction", "read"), cells(OF_NOTHING, ("prefix", "suffix")))
 def test_empty_ranges_have_gradients(reduction: str, read: str) -> None:
     """The first reader of `x[0:t]`, and the last one of `x[t + 1:T]`, read nothing; so do several readers of `x[0:max(t - 1, 0)]`."""
     for shift in (0, 1):

@@ -9,6 +9,7 @@ import pytest
 
 import tempo_core as tp
 from tests import reference
+from tests.cases import cells, first
 from tests.core.gradient_checks import assert_gradients, normal
 from tests.core.growth.table import RANGES, STATISTICS
 from tests.core.running import assert_same
@@ -28,8 +29,7 @@ def numbers(size: int) -> dict[str, np.ndarray]:
     return {"x": normal(size, seed=1), "y": normal(size, seed=2), "w": 0.5 + normal(size, seed=3) ** 2}
 
 
-@pytest.mark.parametrize("read", READS)
-@pytest.mark.parametrize("name", STATISTICS)
+@pytest.mark.parametrize(("name", "read"), cells(STATISTICS, READS))
 def test_values_and_gradients(name: str, read: str) -> None:
     ctx, T, x, loss = program(name, read)
     with ctx:
@@ -50,7 +50,7 @@ PRECISION = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PRECISION)
+@pytest.mark.parametrize("name", first(2, PRECISION))
 def test_distant_numbers(name: str) -> None:
     """Numbers whose mean is a thousand times their deviation: sums of powers would lose every digit."""
     ctx = tp.Context("t")

@@ -11,6 +11,7 @@ import tempo_core as tp
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Dataflow, product
 from tests import reference
+from tests.cases import cells
 from tests.core.gradient_checks import assert_gradients, normal
 from tests.core.running import assert_same
 
@@ -59,8 +60,7 @@ def largest(graph: Graph, bounds: dict[Any, int]) -> int:
     return most
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(("pattern", "reduction"), cells(PATTERNS, REDUCTIONS))
 def test_growth(pattern: str, reduction: str) -> None:
     """No value of the gradients grows faster than the number of points."""
     for order in (1, 2) if reduction in SECOND_ORDER else (1,):
@@ -72,8 +72,7 @@ def test_growth(pattern: str, reduction: str) -> None:
         assert sizes[1] <= 2 * sizes[0], f"order {order}: {sizes}"
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(("pattern", "reduction"), cells(PATTERNS, REDUCTIONS))
 def test_values(pattern: str, reduction: str) -> None:
     """Against finite differences, and compiled against the reference; with windows wider than the step and of one point."""
     for order, points in ((1, 1), (1, 7), *([(2, 7)] if reduction in SECOND_ORDER else [])):

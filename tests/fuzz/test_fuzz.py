@@ -58,6 +58,8 @@ def batch(number: int, count: int, executor: str) -> Callable[[], None]:
     return check_programs
 
 
-test_programs_in_numpy, test_more_programs_in_numpy = (batch(number, 4, "numpy") for number in (42, 43))
+test_programs_in_numpy = batch(42, 4, "numpy")
 test_interpreted_programs = batch(32, 4, "interpreted")
-test_staged_programs, test_more_staged_programs = (batch(number, 4, "staged") for number in (24, 23))
+test_staged_programs = batch(24, 3, "staged")
+test_more_programs_in_numpy = pytest.mark.slow(batch(43, 4, "numpy"))
+test_more_staged_programs = pytest.mark.slow(batch(23, 4, "staged"))

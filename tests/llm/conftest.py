@@ -9,7 +9,30 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tempo_core.config import Config
+from tempo_core.store import cache
 from tests.llm import models
+
+
+@pytest.fixture(autouse=True)
+def kept_programs(request: pytest.FixtureRequest, shared_programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled programs without a cache of their own are kept for all tests of this folder: many of them use the same tiny models.
+
+    Tests of what is compiled ask for `fresh_programs`: they do not depend on what ran before.
+    """
+    if "fresh_programs" in request.fixturenames:
+        return
+    chosen = cache.directory
+
+    def directory(config: Config) -> Path | None:
+        return chosen(config) if config.cache else shared_programs
+
+    monkeypatch.setattr(cache, "directory", directory)
+
+
+@pytest.fixture
+def fresh_programs() -> None:
+    """No program is kept, unless the test gives a directory."""
 
 
 @pytest.fixture

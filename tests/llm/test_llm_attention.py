@@ -13,6 +13,7 @@ from tempo_llm import Attention, Generator, Layers, LlamaConfig, PatternError, l
 from tempo_llm.attention import PATTERNS, parse_pattern
 from tempo_llm.generate import Request
 from tempo_llm.stacks import stretches
+from tests.cases import fast
 from tests.llm import oracle
 from tests.llm.masks import SAMPLES
 
@@ -52,7 +53,9 @@ def make_generator(values: dict[str, Any], tensors: Any, directory: Any, attenti
     return Generator(config, load_weights(directory, config), Attention.parse(attention), **options)
 
 
-@pytest.mark.parametrize("name", [name for name in PATTERNS if name not in ("full", "causal")])  # those are in test_llm_generate
+@pytest.mark.parametrize(  # "full" and "causal" are in test_llm_generate
+    "name", fast([name for name in PATTERNS if name not in ("full", "causal")], "window=W+sink=K", "dilated=D+window=W")
+)
 def test_a_pattern_generates_the_oracles_tokens(values: dict[str, Any], random_tensors: Any, write_model: Any, name: str) -> None:
     tensors = random_tensors(values)
     generator = make_generator(values, tensors, write_model(values, tensors), SAMPLES[name].spelling, backend="numpy")
@@ -61,6 +64,7 @@ def test_a_pattern_generates_the_oracles_tokens(values: dict[str, Any], random_t
     assert list(tokens) == expected != oracle.greedy(values, tensors, PROMPT, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("block=B", marks=pytest.mark.slow), "window=W+sink=K"])
 def test_a_pattern_ends_and_streams(values: dict[str, Any], random_tensors: Any, write_model: Any, name: str) -> None:
     """The loop ends inside of the program, also where layers read several slices of their past; pieces are there as they come."""
@@ -95,6 +99,7 @@ def test_layers_with_different_patterns(
     assert list(tokens) == oracle.greedy(values, tensors, PROMPT, 8, masks) != oracle.greedy(values, tensors, PROMPT, 8)
 
 
+@pytest.mark.slow
 def test_what_is_kept_of_the_keys_follows_from_the_layers_patterns(
     values: dict[str, Any], random_tensors: Any, write_model: Any
 ) -> None:

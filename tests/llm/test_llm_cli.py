@@ -21,16 +21,10 @@ from tempo_llm.generate import Decoding, Generator, Request
 from tests.llm import models
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the tests of this file keep compiled programs: most of them use the same model."""
-    return tmp_path_factory.mktemp("programs")
-
-
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, programs: Path) -> Any:
+def cli(monkeypatch: pytest.MonkeyPatch, shared_programs: Path) -> Any:
     """`cli("generate", ...)` runs the command in a wide terminal without colours."""
-    monkeypatch.setenv("TEMPO_CACHE", str(programs))
+    monkeypatch.setenv("TEMPO_CACHE", str(shared_programs))
     runner = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
 
     def run(*arguments: object, stdin: str = "") -> Result:
@@ -243,6 +237,7 @@ def in_the_box(whole_model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return whole_model
 
 
+@pytest.mark.slow
 def test_a_text_alone_is_continued_by_the_model_in_the_box(cli: Any, in_the_box: Path, tmp_path: Path) -> None:
     flags = ["--raw", "-n", 3, "--ignore-eos"]
     named = cli("generate", "-m", in_the_box, "--prompt", "a dog", *flags)
@@ -282,6 +277,7 @@ def test_tokens_that_do_not_fit_are_cut(cli: Any, whole_model: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_model_says_how_tokens_are_chosen(cli: Any, whole_model: Path) -> None:
     own = {"do_sample": True, "temperature": 0.6, "top_k": 5, "eos_token_id": 2}
     settings = ["--temperature", 0.6, "--top-k", 5]
@@ -369,6 +365,7 @@ def test_sizes_are_measured_as_given_or_refused(
     assert result.exit_code == 1 and result.stderr.startswith(f"error: {message}") and result.stdout == ""
 
 
+@pytest.mark.slow
 def test_stop_strings_end_a_profiled_text_too(
     cli: Any, whole_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -504,8 +501,8 @@ def test_lines_with_equal_settings_share_batches(cli: Any, whole_model: Path, mo
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
-def test_lines_of_a_pipe_are_answered_as_they_come(whole_model: Path, programs: Path, is_interrupted: bool) -> None:
-    arguments = ["generate", "-m", str(whole_model), "--raw", "-n", "2", "--cache", str(programs), "--jsonl", "-"]
+def test_lines_of_a_pipe_are_answered_as_they_come(whole_model: Path, shared_programs: Path, is_interrupted: bool) -> None:
+    arguments = ["generate", "-m", str(whole_model), "--raw", "-n", "2", "--cache", str(shared_programs), "--jsonl", "-"]
     command = [sys.executable, "-c", "from tempo_llm.cli import main; main()", *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
@@ -551,7 +548,8 @@ def test_what_is_finished_is_out_when_the_rest_is_interrupted(
 def test_a_picture_into_nowhere(cli: Any, whole_model: Path, tmp_path: Path) -> None:
     for path in (tmp_path / "none/memory.svg", tmp_path / f"{'a' * 300}.svg"):
         result = cli("generate", "-m", whole_model, "--raw", "-p", "a", "-n", 2, "--plan", "--memory-picture", path)
-        assert result.exit_code == 1 and result.stderr.startswith(f"error: the picture {path} cannot be written: ")
+        error = f"error: the picture {path} cannot be written: "  # behind a note, where the program took long to compile
+        assert result.exit_code == 1 and any(line.startswith(error) for line in result.stderr.splitlines())
 
 
 def test_a_run_directory_that_no_file_system_can_have(cli: Any) -> None:
@@ -595,7 +593,7 @@ def test_a_chat_keeps_its_caches(cli: Any, whole_model: Path) -> None:
     assert odd.stdout == first + "\n" and "error: a message is not UTF-8 text" in odd.stderr and odd.exit_code == 0
     long = cli(*common, "--max-context", 9, stdin="the quick brown fox jumps\nfox\n")
     assert long.exit_code == 0 and "fill the context of 9" in long.stderr
-    assert re.search(r"loaded the model in .* s\n.*\n.* characters in .* s, after .* s for the program", result.stderr)
+    assert re.search(r"loaded the model in .* s\n(.*\n)+.* characters in .* s, after .* s for the program", result.stderr)
     (whole_model / "generation_config.json").write_text('{"do_sample": false}')
     default = cli(*common[:5], stdin="a dog\n")
     assert default.stdout == first + "\n" and "note: temperature 0, as the model's generation_config.json says" in default.stderr

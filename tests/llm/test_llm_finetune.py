@@ -25,6 +25,7 @@ from tempo_llm.training.examples import Example, encode_lines, read_lines, rows_
 from tempo_llm.training.finetune import Finetuning
 from tempo_llm.training.recipe import FinetuneRecipe, load_recipe, make_recipe
 from tempo_llm.training.rundir import RunFiles, chosen_run
+from tests.cases import first
 from tests.llm import models, oracle
 from tests.llm import test_llm_families as families
 from tests.llm.steps import trained_by_jax
@@ -231,7 +232,7 @@ def test_messages_need_a_template(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "overrides", [("lora.rank=2", "lora.targets=[q_proj, down_proj]", "micro_batches=2"), ("micro_batches=2",)]
+    "overrides", first(1, [("lora.rank=2", "lora.targets=[q_proj, down_proj]", "micro_batches=2"), ("micro_batches=2",)])
 )
 def test_updates_are_those_of_an_oracle(overrides: tuple[str, ...], model: Path, tmp_path: Path) -> None:
     """Of loss, gradient and AdamW, with tokens that do not count, and gradients of parts of a batch that are added up."""
@@ -248,6 +249,7 @@ def test_updates_are_those_of_an_oracle(overrides: tuple[str, ...], model: Path,
             np.testing.assert_allclose(reports.parameters[name], value, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -294,6 +296,7 @@ def test_adapters_of_a_family_learn_and_are_merged(name: str, tmp_path: Path) ->
         np.testing.assert_allclose(after[source], tensor, atol=1e-6, err_msg=source)
 
 
+@pytest.mark.slow
 def test_a_memory_limit_makes_parts_of_a_batch(model: Path, tmp_path: Path) -> None:
     overrides = "lora.rank=1", "lora.targets=[q_proj]", "updates=2", "batch_size=8"
     task = Finetuning(recipe_of(model, tmp_path, *overrides), lambda note: None)
@@ -407,6 +410,7 @@ def test_training_that_diverges_says_so(model: Path, tmp_path: Path) -> None:
         trained(recipe, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_the_shipped_recipe_trains_the_model_in_the_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # its data lie beside it
     recipe = load_recipe("finetune", ["updates=2", "report_every=1", "warmup=1", "batch_size=4"])

@@ -205,6 +205,7 @@ def test_frequencies_of_llama_3_are_divided_by_the_files_factors(tmp_path: Path,
     close_to_the_oracle(tmp_path / "model.gguf", values, exact, 1e-4, None)
 
 
+@pytest.mark.slow
 def test_commands_take_a_file(tmp_path: Path) -> None:
     write(tmp_path / "model.gguf", SIZES, "Q4_0")
     runner = CliRunner()

@@ -19,6 +19,7 @@ from tempo_llm.training import run as training
 from tempo_llm.training.evaluation import Evaluation
 from tempo_llm.training.recipe import make_recipe
 from tempo_llm.training.rundir import RunFiles, chosen_run
+from tests.cases import cells, fast
 from tests.endless import ended
 from tests.llm.test_llm_training import TINY
 
@@ -36,8 +37,11 @@ run.{name} = endless
 """
 
 
-@pytest.mark.parametrize("name", ["train_tokenizer", "packed"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    ("number", "name"),
+    cells([signal.SIGINT, signal.SIGTERM], ["train_tokenizer", "packed"]),
+    ids=lambda value: getattr(value, "name", value),
+)
 def test_a_signal_while_text_is_prepared_ends_training(number: signal.Signals, name: str, tmp_path: Path) -> None:
     """The tokenizer is trained in one call of native code, which serves no signals, and so are rows made of the text."""
     recipe = tmp_path / "tiny.yaml"
@@ -57,7 +61,7 @@ def test_an_error_while_text_is_prepared_is_the_users(monkeypatch: pytest.Monkey
         training.Prepared(make_recipe(TINY, ()))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", fast([signal.SIGINT, signal.SIGTERM], signal.SIGTERM), ids=lambda number: number.name)
 def test_a_signal_while_xla_compiles_ends_generation(number: signal.Signals, whole_model: Path, tmp_path: Path) -> None:
     end = ended(MAIN, ["generate", "-m", str(whole_model), "--raw", "-p", "a dog", "-n", "3"], number, tmp_path)
     assert "compiling launch 1 of " in end.output and "Traceback" not in end.output, end.output
@@ -146,7 +150,7 @@ with run.locked():
     run.check_recipe(recipe)
 
 
-def test_the_evaluation_is_compiled_before_the_first_report(tmp_path: Path) -> None:
+def test_the_evaluation_is_compiled_before_the_first_report(tmp_path: Path, fresh_programs: None) -> None:
     prepared = training.Prepared(make_recipe(TINY, ()))
     evaluation = Evaluation(prepared.config, prepared.held_out[:2], {})
     assert evaluation.program.compiles == 1

@@ -14,6 +14,7 @@ import pytest
 from tempo_llm import Generator, LlamaConfig, Sampling
 from tempo_llm.generate import Request
 from tempo_llm.prefixes import Prefixes
+from tests.cases import fast
 from tests.llm import models, oracle
 from tests.llm.serve.test_engine import Heard, running
 from tests.llm.test_llm_families import ROWS, TIED, config
@@ -72,7 +73,7 @@ def streamed(generator: Generator, chunk: int, **settings: Any) -> list[list[int
     return [rows[place] for place in sorted(rows)]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", fast(FAMILIES, "llama"))
 def test_a_text_is_the_same_however_it_is_asked_for(name: str, make: Any) -> None:
     """Numbers of new tokens, alone and beside others, chunks, what is kept of prompts and of texts, and speculation."""
     generator, prefixes = make(name), Prefixes(2**24)
@@ -96,7 +97,7 @@ def test_a_draft_changes_no_text(name: str, make: Any) -> None:
     assert texts(make(name, draft=make(name, 1)), speculate=2) == texts(make(name))
 
 
-@pytest.mark.parametrize("name", ["llama", "phi3"])
+@pytest.mark.parametrize("name", fast(["llama", "phi3"], "llama"))
 def test_a_text_with_longrope_is_the_oracles(name: str, make: Any) -> None:
     """The token after a text follows from all of it with the frequencies of its length: short ones for up to CONTEXT tokens."""
     values = values_of(name)
@@ -109,7 +110,8 @@ def test_a_text_with_longrope_is_the_oracles(name: str, make: Any) -> None:
         assert sum(one != other for one, other in zip(expected, others, strict=True)) >= 2, length
 
 
-@pytest.mark.parametrize("settings", [{}, pytest.param({"speculate": 2}, marks=pytest.mark.slow)], ids=["plain", "speculation"])
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{}, {"speculate": 2}], ids=["plain", "speculation"])
 def test_a_drawn_text_with_longrope_is_the_same(settings: dict[str, Any], make: Any) -> None:
     """Draws, penalties, samples and log-probabilities go on where a text outgrows the original context."""
     generator = make("llama")
@@ -159,6 +161,7 @@ def test_stopping_from_outside_ends_a_text_before_it_goes_on(make: Any) -> None:
     assert count <= 3 and list(completion.token_ids) == texts(generator, prompts=PROMPTS[1:2])[0][:count]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", pytest.param("phi3", marks=pytest.mark.slow)])
 def test_a_text_of_the_server_is_the_same(name: str, make: Any) -> None:
     """Rows pass the original context at different times; prompts are shared, and penalties go on."""

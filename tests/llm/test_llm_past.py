@@ -11,6 +11,7 @@ import pytest
 from tempo_llm import Attention, Generator, LlamaConfig, load_weights
 from tempo_llm.prefixes import Prefixes
 from tempo_llm.requests import Request
+from tests.cases import fast
 from tests.llm import oracle
 from tests.llm.test_llm_families import model
 
@@ -36,7 +37,7 @@ def run(generator: Generator, prompts: list[list[int]], prefixes: Prefixes) -> t
     return [(each.token_ids, each.logprobs) for each in decoding.generation().completions], BLOCK * known
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", fast(PATTERNS, "window=20+sink=2"))
 def test_prompts_go_on_from_what_is_known(pattern: str, values: Any, random_tensors: Any, write_model: Any) -> None:
     values |= {"num_hidden_layers": 2, "max_position_embeddings": 128}
     tensors = random_tensors(values)
@@ -44,6 +45,7 @@ def test_prompts_go_on_from_what_is_known(pattern: str, values: Any, random_tens
     check(generator, values["vocab_size"], least=2)
 
 
+@pytest.mark.slow
 def test_a_state_is_kept_too(write_model: Any) -> None:
     values, tensors, directory = model("qwen3_5_text", write_model)
     generator = Generator.from_directory(directory)
@@ -79,6 +81,7 @@ def test_rows_that_begin_in_the_same_way(values: Any, random_tensors: Any, write
     assert run(generator, [*rows, [1, 2, 3, *first[3:]]], prefixes)[1] == 0
 
 
+@pytest.mark.slow
 def test_prefixes_of_another_process(tmp_path: Path, values: Any, random_tensors: Any, write_model: Any) -> None:
     """A directory keeps them; other weights are another model."""
     values |= {"num_hidden_layers": 1, "max_position_embeddings": 128}

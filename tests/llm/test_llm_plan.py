@@ -62,6 +62,7 @@ def test_the_drawing_of_a_llama(generator: Generator, sampled: bool) -> None:
     assert {"hidden", "text", "attention"} <= titles and any("logits" in title for title in titles)
 
 
+@pytest.mark.slow
 def test_bytes_by_layers(values: dict[str, Any], random_tensors: Any, write_model: Any) -> None:
     """A window holds a multiple of its size, the whole past grows with the text; the weights of all layers are the model's."""
     values["num_hidden_layers"] = 3

@@ -34,6 +34,7 @@ from tempo_llm.training.rewards import dpo, grpo, pairs, prompts, reading
 from tempo_llm.training.rewards.preferring import Preferring
 from tempo_llm.training.rewards.rewarded import Rewarded
 from tempo_llm.training.rundir import RunFiles, chosen_run
+from tests.cases import slow
 from tests.llm import models
 from tests.llm.steps import Updates, all_log_probs, log_probs
 
@@ -131,6 +132,33 @@ def rewarded_by_jax(task: Rewarded, values: dict[str, Any], texts: list[np.ndarr
     recipe, known = task.recipe, task.prompts
     updates, inputs = Updates(task), task.inputs()
     high = recipe.clip_range if recipe.clip_high is None else recipe.clip_high
+
+    def chosen(w: Any, tokens: Any, at: Any) -> tuple[Any, Any]:
+        scale = updates.scale
+        alone = log_probs(values, w, scale, tokens, recipe.temperature)
+        everything = all_log_probs(values, w, scale, tokens, recipe.temperature)
+        entropy = -(jnp.exp(everything) * everything).sum(-1)
+        return jnp.take_along_axis(alone, at, 1), jnp.take_along_axis(entropy, at, 1)
+
+    def mean(x: Any, counts: Any) -> Any:
+        masked = x * counts
+        if recipe.average == "texts":
+            return (masked.sum(1) / counts.sum(1)).mean()
+        return masked.sum() / (counts.size if recipe.average == "length" else counts.sum())
+
+    def loss(w: Any, old: Any, tokens: Any, at: Any, counts: Any, advantage: Any) -> tuple[Any, dict[str, Any]]:
+        now, entropy = chosen(updates.all(w), tokens, at)
+        first = chosen({**updates.fixed, **{name: jnp.zeros_like(x) for name, x in w.items() if ".lora_" in name}}, tokens, at)[0]
+        ratio = jnp.exp(now - old)
+        clipped = jnp.clip(ratio, 1 - recipe.clip_range, 1 + high)
+        gap = first - now
+        divergence = jnp.exp(gap) - gap - 1
+        cost = -jnp.minimum(ratio * advantage, clipped * advantage) + recipe.kl * divergence - recipe.entropy * entropy
+        told = {"entropy": entropy, "kl": divergence, "clipped": (ratio != clipped).astype(jnp.float32)}
+        return mean(cost, counts), {name: mean(each, counts) for name, each in told.items()}
+
+    step = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    before = jax.jit(lambda w, tokens, at: chosen(updates.all(w), tokens, at)[0])
     results: list[Arrays] = []
     orders = inputs["row"].reshape(len(texts), recipe.prompts)
     for order, drawn in zip(orders, texts, strict=True):
@@ -146,36 +174,10 @@ def rewarded_by_jax(task: Rewarded, values: dict[str, Any], texts: list[np.ndarr
                 places.append(np.arange(start - 1, start - 1 + recipe.new_tokens))
         tokens, at = np.asarray(rows, np.int32), np.asarray(places)
         counts = (drawn >= 0).reshape(-1, recipe.new_tokens).astype(np.float32)
-        advantage = advantages.reshape(-1, 1)
-
-        def chosen(w: Any, tokens: Any = tokens, at: Any = at) -> tuple[Any, Any]:
-            scale = updates.scale
-            alone = log_probs(values, w, scale, tokens, recipe.temperature)
-            everything = all_log_probs(values, w, scale, tokens, recipe.temperature)
-            entropy = -(jnp.exp(everything) * everything).sum(-1)
-            return jnp.take_along_axis(alone, at, 1), jnp.take_along_axis(entropy, at, 1)
-
-        def mean(x: Any, counts: Any = counts) -> Any:
-            masked = x * counts
-            if recipe.average == "texts":
-                return (masked.sum(1) / counts.sum(1)).mean()
-            return masked.sum() / (counts.size if recipe.average == "length" else counts.sum())
-
-        def loss(w: Any, old: Any, advantage: Any = advantage) -> tuple[Any, dict[str, Any]]:
-            now, entropy = chosen(updates.all(w))
-            first, _ = chosen({**updates.fixed, **{name: jnp.zeros_like(x) for name, x in w.items() if ".lora_" in name}})
-            ratio = jnp.exp(now - old)
-            clipped = jnp.clip(ratio, 1 - recipe.clip_range, 1 + high)
-            gap = first - now
-            divergence = jnp.exp(gap) - gap - 1
-            cost = -jnp.minimum(ratio * advantage, clipped * advantage) + recipe.kl * divergence - recipe.entropy * entropy
-            told = {"entropy": mean(entropy), "kl": mean(divergence), "clipped": mean((ratio != clipped).astype(jnp.float32))}
-            return mean(cost), told
-
         with jax.numpy_rank_promotion("allow"):
-            old = chosen(updates.all(updates.trained))[0]
+            old = before(updates.trained, tokens, at)
             for _ in range(recipe.epochs):
-                (value, told), gradients = jax.value_and_grad(loss, has_aux=True)(updates.trained, old)
+                (value, told), gradients = step(updates.trained, old, tokens, at, counts, advantages.reshape(-1, 1))
                 told |= {"loss": value, "reward": rewards.mean(), "length": counts.sum(1).mean(), "spread": rewards.std(1).mean()}
                 told["gradient_norm"] = updates.update(gradients)
                 results.append({name: np.asarray(each) for name, each in {**told, **updates.trained}.items()})
@@ -185,7 +187,7 @@ def rewarded_by_jax(task: Rewarded, values: dict[str, Any], texts: list[np.ndarr
 @pytest.mark.parametrize(
     "overrides",
     [
-        pytest.param((), id="one update"),
+        pytest.param((), id="one update", marks=pytest.mark.slow),  # tests/optimized has the figures of the shipped recipe
         pytest.param(
             ("lora.rank=2", "normalize=none", "average=texts", "kl=0.3", "entropy=0.1", "temperature=0.7"),
             id="adapters",
@@ -361,6 +363,7 @@ def test_what_a_reward_does_wrong_is_told_with_its_name(
         judge(np.arange(3, dtype=np.int32), np.full((3, 4, 4), 7, np.int32))
 
 
+@pytest.mark.slow
 def test_an_error_of_a_reward_ends_the_command(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scores.py").write_text("def score(prompts, completions):\n    return [1 / 0 for _ in prompts]\n")
@@ -402,7 +405,7 @@ def test_held_out_rewards_are_those_of_the_model(model: Path, tmp_path: Path) ->
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("of", [grpo_recipe, dpo_recipe])
+@pytest.mark.parametrize("of", [slow(grpo_recipe), dpo_recipe])
 def test_a_run_goes_on_bit_for_bit(of: Callable[..., GRPORecipe | DPORecipe], model: Path, tmp_path: Path) -> None:
     def stop(text: str) -> None:
         if text.startswith("2/4"):
@@ -434,13 +437,8 @@ def test_a_run_goes_on_bit_for_bit(of: Callable[..., GRPORecipe | DPORecipe], mo
 COMMANDS = re.findall(r"^tempo-llm train (.+)$", PAGE, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(command, marks=() if "=" in command else pytest.mark.slow)  # the plain ones are in tests/optimized
-        for command in COMMANDS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_commands_of_the_page_train(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For two updates, and with few texts."""
     monkeypatch.chdir(tmp_path)
@@ -469,7 +467,7 @@ def test_the_commands_of_the_page_train(command: str, tmp_path: Path, monkeypatc
         ("average=words", "average"),
         ("objective=ppo", "objective is 'ppo'\n  hint: it is one of grpo, dpo"),
         ("batch_size=4", "batch_size"),
-        ("new_tokens=1", "the reference has 2 tokens with its end token, more than new_tokens=1"),
+        ("new_tokens=1", r"the reference has \d tokens with its end token, more than new_tokens=1"),
         ("new_tokens=300", "and new_tokens=300 are more than the 256 positions"),
         ("kl=-1", "kl"),
         ("updates=3", "report_every=2 does not divide updates=3"),

@@ -226,6 +226,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path: Path, whole: tuple
     assert run.is_finished()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("override", ["report_every=6", "updates=2", "report_every=1"])
 def test_a_run_of_one_report_or_of_reports_of_one_update(override: str, tmp_path: Path) -> None:
     recipe, path = tiny(override), tmp_path / "run"

@@ -7,11 +7,6 @@ from pathlib import Path
 import pytest
 
 
-@pytest.fixture(scope="session")
-def shared_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("programs")
-
-
 @pytest.fixture(autouse=True)
 def kept_programs(shared_programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled programs are kept for all tests of this folder: many of them train the same small agents.

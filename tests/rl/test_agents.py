@@ -353,11 +353,12 @@ def each_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
 ROWS = 28
 
 
+@pytest.mark.slow
 def test_updates_beyond_the_divergence_are_not_made() -> None:
     """All rows in each update: three epochs of which the first alone is near enough are one epoch, with the same moments of Adam."""
     keys = {"algorithm": "ppo", "num_minibatches": 1, "learning_rate": 0.1, "total_timesteps": 70}
     one, _ = train(make_recipe(SMALL | keys | {"update_epochs": 1}))
-    three, _ = train(make_recipe(SMALL | keys | {"update_epochs": 3, "target_kl": 1e-9}))
+    three, _ = train(make_recipe(SMALL | keys | {"update_epochs": 3, "target_kl": 1e-5}))
     assert np.mean([row["approx_kl"] for row in three.rows]) > 1e-3 > np.mean([row["approx_kl"] for row in one.rows])
     for before, after in zip(one.parameters, three.parameters, strict=True):
         for name, expected in before.items():

@@ -28,6 +28,7 @@ from tempo_rl.env.source import source_of
 from tempo_rl.errors import CheckpointError, EnvError, RecipeError, RLError, RunError
 from tempo_rl.recipe import ActorCriticRecipe, DQNRecipe, PPORecipe, ReinforceRecipe, SACRecipe, TD3Recipe, make_recipe
 from tempo_rl.train import TrainingError
+from tests.cases import cells, first
 from tests.rl.scripted import ID, Scripted
 
 SMALL: Any = {"num_envs": 2, "num_steps": 4, "total_timesteps": 24, "hidden": [3], "eval_episodes": 0}
@@ -364,8 +365,9 @@ SPACES = {
 }
 
 
-@pytest.mark.parametrize("kind", [Choices, Integers])
-@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize(
+    ("space", "kind"), cells(SPACES, [Choices, Integers], fast=[("Discrete", Choices), ("Discrete", Integers)])
+)
 def test_observations_of_integers_train(space: str, kind: Any) -> None:
     given, shape = SPACES[space]
     agent = A2C(kind(given), **(SMALL | {"total_timesteps": 16}))
@@ -420,7 +422,7 @@ def test_where_nobody_looked_neither_the_environment_nor_the_learning_rate_is_bl
         A2C(Counting(), **SMALL, **DIVERGING).train()
 
 
-@pytest.mark.parametrize("env", [Counting(), "CartPole-v1"], ids=["in JAX", "on the host"])
+@pytest.mark.parametrize("env", first(1, [Counting(), "CartPole-v1"]), ids=["in JAX", "on the host"])
 def test_where_all_numbers_were_checked_the_learning_rate_is_blamed(env: Any) -> None:
     with pytest.raises(
         TrainingError, match=r"training diverged in iteration(.|\n)*hint: metrics\.csv.*lower learning_rate"

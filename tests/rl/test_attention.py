@@ -88,7 +88,8 @@ def likely(w: Arrays, h: Any, action: Any) -> tuple[Any, Any]:
     return jnp.take_along_axis(log_p, action[..., None], -1)[..., 0], -(jnp.exp(log_p) * log_p).sum(-1)
 
 
-@pytest.mark.parametrize("window", [3, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("window", [3, None])
 def test_updates_are_those_of_plain_jax(window: int | None) -> None:
     """Two iterations, in which episodes end inside of rollouts: log-probabilities of acting and of learning, values and gradients."""
     recipe = make_recipe(SMALL | ATTENTION | {"attention_window": window})

@@ -19,6 +19,7 @@ from tempo_rl.env import make_vector, vector_environment
 from tempo_rl.env.spaces import Observations, misfit, observations_of
 from tempo_rl.env.vector import vectorized
 from tempo_rl.errors import EnvError, RecipeError, RLError
+from tests.cases import first
 
 SMALL: Any = {"num_envs": 2, "num_steps": 8, "total_timesteps": 64, "hidden": [8], "eval_episodes": 0}
 
@@ -240,12 +241,15 @@ def test_pictures_are_not_mixed_with_choices_in_convolutions() -> None:
 
 @pytest.mark.parametrize(
     ("env_id", "limit", "shape"),
-    [
-        ("FrozenLake-v1", None, (16, 64)),
-        ("Taxi-v4", None, (500, 64)),
-        ("Blackjack-v1", None, (45, 64)),
-        ("CliffWalking-v1", 20, (48, 64)),
-    ],
+    first(
+        1,
+        [
+            ("FrozenLake-v1", None, (16, 64)),
+            ("Taxi-v4", None, (500, 64)),
+            ("Blackjack-v1", None, (45, 64)),
+            ("CliffWalking-v1", 20, (48, 64)),
+        ],
+    ),
 )
 def test_gymnasiums_tables_train(env_id: str, limit: int | None, shape: tuple[int, int]) -> None:
     env = tempo_rl.EnvRecipe(env_id, kwargs={} if limit is None else {"max_episode_steps": limit})
@@ -303,6 +307,7 @@ class Boxes:
         return jnp.zeros((), bool)
 
 
+@pytest.mark.slow
 def test_parts_in_jax() -> None:
     keys: Any = {
         "num_envs": 8,

@@ -196,9 +196,8 @@ def test_ls_and_cp(tmp_path: Path) -> None:
     assert again.exit_code == 1 and "exists already" in again.output
 
 
-@pytest.mark.parametrize(
-    "recipe", ["ppo_functional", pytest.param("ppo", marks=pytest.mark.slow)]
-)  # the latter's environments are on the host
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["ppo_functional", "ppo"])  # the latter's environments are on the host
 def test_training_on_two_devices_is_that_on_one(recipe: str, tmp_path: Path) -> None:
     sizes = [
         "num_envs=4",
@@ -220,6 +219,7 @@ def test_training_on_two_devices_is_that_on_one(recipe: str, tmp_path: Path) -> 
         assert row["episodic_length"] == other["episodic_length"]
 
 
+@pytest.mark.slow
 def test_a_plan_names_the_devices() -> None:
     result = run("plan", "ppo_micro", "num_envs=8", "num_steps=4", "--devices", "2")
     assert "b: 8 points on 2 devices, 4 on each" in result.output

@@ -187,6 +187,7 @@ def test_actions_are_mapped_to_their_bounds_in_a_line() -> None:
     np.testing.assert_allclose(outward, [[-2, 0], [1, 0.75], [2, 1]])
 
 
+@pytest.mark.slow
 def test_noise_goes_on_from_step_to_step() -> None:
     """Actions before learning starts are uniform, whatever their correlation; that from one step to the next is the recipe's."""
     keys = {"algorithm": "td3", "num_steps": 1000, "total_timesteps": 2000, "learning_starts": 2000, "gradient_steps": 2}
@@ -224,7 +225,8 @@ def test_choices_are_refused(kind: Callable[..., Any]) -> None:
         build_agent(kind("CartPole-v1", total_timesteps=640).recipe, Recorder())
 
 
-@pytest.mark.parametrize("kind", [SAC, pytest.param(TD3, marks=pytest.mark.thinned)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [SAC, TD3])
 def test_an_agent_predicts_actions_of_the_environment(kind: Callable[..., Any], tmp_path: Any) -> None:
     keys = {"num_envs": 2, "num_steps": 4, "gradient_steps": 2, "total_timesteps": 24, "batch_size": 4, "hidden": [3]}
     agent = kind("Pendulum-v1", eval_episodes=0, norm_obs=True, norm_reward=True, **keys).train()
@@ -372,7 +374,8 @@ class Pictures:
         return jnp.asarray(False)
 
 
-@pytest.mark.parametrize("kind", [SAC, pytest.param(TD3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [SAC, TD3])
 def test_pictures_are_learned_from(kind: Callable[..., Any]) -> None:
     """The critics have convolutions of their own, which learn, as those of the policy do."""
     keys: Any = {"num_envs": 2, "num_steps": 4, "gradient_steps": 4, "total_timesteps": 32, "batch_size": 4, "hidden": [4]}

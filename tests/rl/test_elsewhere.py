@@ -76,6 +76,7 @@ def python(code: str, *arguments: object, place: Path, path: Path | None = None)
     return result.stdout + (result.stderr if result.returncode else "")
 
 
+@pytest.mark.slow
 def test_an_agent_on_a_class_of_a_module_is_used_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`predict` needs no environment; others import it where the module is, and nobody's else."""
     home, other = tmp_path / "home", tmp_path / "other"
@@ -116,6 +117,7 @@ class Plain(gym.Env[Any, Any]):
         return np.zeros(1, np.float32), np.array([2.0]), np.array([self.count == 3]), np.array([False]), {}
 
 
+@pytest.mark.slow
 def test_an_object_has_a_name_that_is_no_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tempo_rl.A2C(lambda: Plain(), **SMALL).train("run").save("agent.safetensors")

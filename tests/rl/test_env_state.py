@@ -75,7 +75,7 @@ def plain(layer: Any) -> dict[str, Any]:
     for name, value in vars(layer).items():
         if isinstance(value, wrappers.utils.RunningMeanStd):
             found |= {f"{name}.{key}": part for key, part in plain(value).items()}
-        elif isinstance(value, (type(None), bool, int, float, np.ndarray, np.generic, tuple)):
+        elif isinstance(value, (type(None), bool, int, float, str, np.ndarray, np.generic, tuple)):
             array = np.asarray(value)
             if not array.dtype.hasobject or value is None:
                 found[name] = value

@@ -16,8 +16,9 @@ from tempo_rl.env.registry import is_functional
 from tempo_rl.env.source import source_of
 from tempo_rl.errors import EnvError
 from tempo_rl.recipe import make_recipe
+from tests.cases import needs
 
-pytest.importorskip("flax", reason="Gymnasium's functional environments need it")
+needs("flax")  # Gymnasium's functional environments need it
 
 
 def key(number: int) -> Any:

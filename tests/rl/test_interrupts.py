@@ -41,7 +41,7 @@ def interrupted(*_: Any, **__: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thinned)], ids=lambda number: number.name
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=lambda number: number.name
 )
 def test_a_signal_while_xla_compiles_ends_training(number: signal.Signals, tmp_path: Path) -> None:
     recipe = tmp_path / "tiny.yaml"

@@ -19,6 +19,7 @@ from tempo_rl.members import build_members
 from tempo_rl.recipe import ALGORITHMS, Recipe, make_recipe
 from tempo_rl.resume import MAY_DIFFER
 from tempo_rl.schedule import ScheduleRecipe
+from tests.cases import first
 
 KINDS: dict[str, Any] = {
     kind.name: kind for kind in (tempo_rl.PPO, tempo_rl.A2C, tempo_rl.REINFORCE, tempo_rl.DQN, tempo_rl.SAC, tempo_rl.TD3)
@@ -77,7 +78,7 @@ def rows(run: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", first(2, CASES))
 def test_going_on_is_one_long_run(case: str, tmp_path: Path) -> None:
     """Every key that the page does not list has another value than its default here, and the parameters and metrics are the same bits."""
     algorithm, keys = CASES[case]

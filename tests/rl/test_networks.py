@@ -92,7 +92,7 @@ QUICK = [(6, 5), (3, 6, 5), (6, 5, 4), (2, 6, 5, 3), (2, 2, 6, 5, 3)]
 
 @pytest.mark.parametrize(
     ("shape", "frames", "channels", "order"),
-    [pytest.param(*layout, marks=[] if layout[0] in QUICK else pytest.mark.thinned) for layout in LAYOUTS],
+    [pytest.param(*layout, marks=[] if layout[0] in QUICK else pytest.mark.slow) for layout in LAYOUTS],
 )
 def test_convolutions_are_those_of_jax(shape: tuple[int, ...], frames: int, channels: str | None, order: tuple[int, ...]) -> None:
     keys = {"network": "cnn", "convolutions": [[4, 3, 2], [2, 2, 1]], "hidden": [3], "activation": "relu", "channels": channels}

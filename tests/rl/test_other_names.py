@@ -104,6 +104,7 @@ def test_columns_of_the_list_are_as_wide_as_their_cells(tmp_path: Path, monkeypa
     assert {line[column - 2 : column] for line in lines} == {"  "}
 
 
+@pytest.mark.slow
 def test_pictures_are_left_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     keys: Any = {"num_envs": 2, "num_steps": 64, "total_timesteps": 256, "hidden": [3], "eval_episodes": 2}

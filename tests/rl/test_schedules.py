@@ -14,6 +14,7 @@ import tempo_core as tp
 from tempo_rl.agents.schedules import rate, scheduled
 from tempo_rl.errors import RecipeError
 from tempo_rl.recipe import PPORecipe, dump_recipe, make_recipe
+from tests.cases import fast
 from tests.rl.test_agents import LOSSES, SMALL, Adam, train
 
 BASE = {"algorithm": "ppo", "num_envs": 2, "num_steps": 8, "total_timesteps": 160}  # 10 iterations of 16 steps
@@ -81,9 +82,7 @@ def test_wrong_schedules_are_refused(override: str) -> None:
     assert WRONG[override] in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["ppo", pytest.param("actor_critic", marks=pytest.mark.slow), pytest.param("reinforce", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("algorithm", fast(["ppo", "actor_critic", "reinforce"], "reinforce"))
 def test_updates_follow_their_schedules(algorithm: str) -> None:
     """Two iterations, each against plain JAX with the numbers of that iteration."""
     halved = {"schedule": "steps", "values": [0.02, 0.01], "at": [14]}

@@ -20,6 +20,7 @@ from tempo_rl.env import make_vector, source_for, vector_environment
 from tempo_rl.env.source import named, source_of
 from tempo_rl.errors import EnvError, RecipeError, RLError
 from tempo_rl.recipe import make_recipe
+from tests.cases import fast
 
 MODULE = '''
 import gymnasium as gym
@@ -238,7 +239,7 @@ def test_keys_that_it_does_not_take(name: str, keys: Any, message: str, corridor
     "name",
     [
         "Corridor-v0",
-        pytest.param("Corridor", marks=pytest.mark.thinned),
+        pytest.param("Corridor", marks=pytest.mark.slow),
         pytest.param("Functions", marks=pytest.mark.slow),
     ],
 )
@@ -292,7 +293,7 @@ def test_an_object_has_its_number(corridors: Any) -> None:
         tempo_rl.A2C(many, **SMALL).train()
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+@pytest.mark.parametrize("mode", fast([AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP], AutoresetMode.SAME_STEP))
 def test_make_vec(mode: AutoresetMode) -> None:
     env = gym.make_vec("CartPole-v1", 3, "sync", vector_kwargs={"autoreset_mode": mode})
     agent = tempo_rl.A2C(env, num_steps=4, total_timesteps=24, hidden=[4], eval_episodes=0, executor="interpreted").train()
@@ -336,6 +337,7 @@ def test_what_cannot_be_copied_says_what_to_give(corridors: Any) -> None:
 # -- from Python ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_environment_recipe_in_python(corridors: Any) -> None:
     for env in (corridors.Corridor, "corridors:Corridor", "corridors:Corridor-v0", corridors.make):
         given = tempo_rl.EnvRecipe(env, kwargs={"length": 3}, wrappers=[corridors.Twice, "gymnasium.wrappers:ClipReward"][:1])

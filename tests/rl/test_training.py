@@ -32,6 +32,7 @@ from tempo_rl.recipe import Recipe, load_recipe, make_recipe, shipped_recipes
 from tempo_rl.resume import chosen_run
 from tempo_rl.rundir import RunDirectory, create_run
 from tempo_rl.train import Outcome, TrainingError, plan, train
+from tests.cases import fast
 from tests.rl.scripted import ID, Scripted
 
 TINY = {
@@ -103,7 +104,7 @@ def rows(run: RunDirectory) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", fast(TINY, "ppo", "ppo_functional", "reinforce", "dqn"))
 def test_a_run_leaves_its_files(name: str, done: Done) -> None:
     outcome, run = done(name)
     assert [row["iteration"] for row in rows(run)] == ["0", "1", "2"]
@@ -127,9 +128,7 @@ def test_a_profiled_run_is_the_same_run(done: Done, tmp_path: Path) -> None:
     assert run.profile.read_text().startswith("<svg") and "device program 0" in run.profile.read_text()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("reinforce", "dqn") else pytest.mark.slow) for name in TINY]
-)
+@pytest.mark.parametrize("name", fast(TINY, "reinforce"))
 def test_one_seed_gives_one_log(name: str, done: Done, tmp_path: Path, programs: Programs) -> None:
     log = done(name)[1].metrics.read_bytes()
     assert run_tiny(name, tmp_path / "again", cache=programs(name))[1].metrics.read_bytes() == log
@@ -214,7 +213,7 @@ class Signalling:
         monkeypatch.setattr(tempo_rl.progress.Progress, "update", interrupt)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name == "td3" else ()) for name in TINY])
+@pytest.mark.parametrize("name", fast(TINY, "ppo_functional", "reinforce"))
 def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(
     name: str, done: Done, tmp_path: Path, programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

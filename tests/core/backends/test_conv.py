@@ -12,6 +12,7 @@ import tempo_core as tp
 from tempo_core.ir import ops
 from tempo_core.symbolic.expr import Expr
 from tests import reference
+from tests.cases import fast
 from tests.core.backends.support import JAX, NUMPY, check, normal, run
 from tests.core.running import SETTINGS, assert_all_same
 
@@ -79,7 +80,7 @@ def test_two_dimensions(op: ops.Conv, batch: tuple[int, ...]) -> None:
     check(op, [x, w], written_out(op, x, w), rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "uint8"])
+@pytest.mark.parametrize("dtype", fast(["int32", "uint8"], "uint8"))
 @pytest.mark.parametrize(("op", "shapes"), [(op, ((2, 7, 2), (3, 2, 3))) for op in ONE if int(op.groups) == 1] + WIDE)
 def test_integers_on_a_gpu(
     op: ops.Conv, shapes: tuple[tuple[int, ...], ...], dtype: str, monkeypatch: pytest.MonkeyPatch

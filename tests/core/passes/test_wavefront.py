@@ -20,6 +20,7 @@ from tempo_core.runtime.lower.padding import matters
 from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Symbol
 from tests import reference
+from tests.cases import fast
 from tests.core.passes.programs import PROGRAMS, softmin, table
 from tests.core.passes.support import Golden, check
 from tests.core.running import assert_all_same
@@ -92,7 +93,11 @@ def test_which_programs_run_by_diagonals(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["table_of_rows_and_columns", "table_of_splits", "table_of_whole_rows_and_columns", "table_of_parts_of_rows"]
+    "name",
+    fast(
+        ["table_of_rows_and_columns", "table_of_splits", "table_of_whole_rows_and_columns", "table_of_parts_of_rows"],
+        "table_of_whole_rows_and_columns",
+    ),
 )
 def test_ranges_for_bounds_of_all_orders(name: str) -> None:
     """On some diagonals no interval ends inside of the rows: nothing reads a range there, which would be longer than any that is read."""
@@ -103,7 +108,7 @@ def test_ranges_for_bounds_of_all_orders(name: str) -> None:
         assert_right(context, bounds, outputs, [tp.Config(backend="numpy"), tp.Config(executor="interpreted", backend="numpy")])
 
 
-@pytest.mark.parametrize("sizes", [(2, 1), (1, 1), (4, 4), (3, 5)])
+@pytest.mark.parametrize("sizes", fast([(2, 1), (1, 1), (4, 4), (3, 5)], (3, 5)))
 def test_a_table_with_limits_keeps_to_the_diagonals_of_its_points(sizes: tuple[int, int]) -> None:
     """A recurrence that begins after the first diagonal has no branch there, and nothing reads it there."""
     context, outputs = PROGRAMS["table_with_limits"].build()
@@ -138,7 +143,7 @@ def test_diagonals_that_a_column_reads_are_neither_copied_nor_masked() -> None:
     assert padded and not any(padded)
 
 
-@pytest.mark.parametrize("sizes", [(3, 4, 5), (1, 3, 3), (3, 1, 4), (2, 4, 1), (4, 2, 2), (2, 6, 3)])
+@pytest.mark.parametrize("sizes", fast([(3, 4, 5), (1, 3, 3), (3, 1, 4), (2, 4, 1), (4, 2, 2), (2, 6, 3)], (3, 4, 5)))
 def test_a_table_for_all_sweeps(sizes: tuple[int, int, int]) -> None:
     """Each point reads the new values above and to the left, and the values of the sweep before below and to the right."""
     context = tp.Context("k", "i", "j")

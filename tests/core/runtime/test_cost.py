@@ -16,9 +16,10 @@ from tempo_core.prices import SHORTEST_PEELED
 from tempo_core.runtime.cost.count import _Counting
 from tempo_core.runtime.cost.kernels import Kernels
 from tempo_core.symbolic.domain import Range
+from tests.cases import fast, slow
 from tests.core.cost_checks import assert_counted_as_run
 from tests.core.growth.table import rows
-from tests.core.passes.programs import PROGRAMS
+from tests.core.passes.programs import HARD, PROGRAMS
 
 GROWTH = {row.name: row for row in rows()}
 
@@ -46,8 +47,8 @@ in all
 # -- executions -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("disable", [(), ("vectorize",), PASSES], ids=["all passes", "not vectorized", "no passes"])
-@pytest.mark.parametrize("name", sorted(PROGRAMS)[::3])
+@pytest.mark.parametrize("disable", [(), slow((("vectorize",),)), PASSES], ids=["all passes", "not vectorized", "no passes"])
+@pytest.mark.parametrize("name", fast(PROGRAMS, *HARD))
 def test_statements_run_as_often_as_in_the_tree(name: str, disable: tuple[str, ...]) -> None:
     context, outputs = PROGRAMS[name].build()
     bounds = {step.bound_symbol.expr: number for step, number in zip(context.steps, (3, 7), strict=True)}

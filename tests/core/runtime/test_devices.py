@@ -19,6 +19,7 @@ import pytest
 import tempo_core as tp
 from tempo_core.errors import ArgumentError, ConfigError
 from tempo_core.runtime.cost.machine import Machine
+from tests.cases import cells
 
 pytestmark = pytest.mark.cpu
 
@@ -131,8 +132,7 @@ def assert_close(actual: dict[str, Any], expected: dict[str, Any]) -> None:
 # -- results and collectives ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("devices", [2, 4])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "devices"), cells(PROGRAMS, [2, 4]))
 def test_every_program_gives_what_it_gives_on_one_device(name: str, devices: int) -> None:
     program, inputs = compiled(name, devices)
     assert program.plan().devices == f"b: {B} points on {devices} devices, {B // devices} on each"

@@ -13,6 +13,7 @@ import pytest
 import tempo_core as tp
 from tempo_core import errors
 from tests import reference
+from tests.cases import cells, fast
 from tests.core.running import assert_same
 from tests.core.runtime.test_live import EXECUTORS
 
@@ -71,8 +72,7 @@ def rows(t: tp.Expr, T: tp.Expr, x: tp.Tensor) -> tuple[tp.Tensor, Any]:
 BUILDS = (halving, ranges, of_inputs, rows, gradient)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.__name__)
+@pytest.mark.parametrize(("build", "executor"), cells(BUILDS, EXECUTORS), ids=lambda value: getattr(value, "__name__", value))
 def test_values(build: Callable[..., Any], executor: str) -> None:
     """One program, of which each run finds out where it ends; the values are those of a program for that bound."""
     config = EXECUTORS[executor]
@@ -245,7 +245,7 @@ def test_two_steps_of_which_one_ends() -> None:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("disable", [(), ("fuse",)], ids=["all passes", "without fuse"])
+@pytest.mark.parametrize("disable", fast([(), ("fuse",)], ()), ids=["all passes", "without fuse"])
 def test_nothing_runs_at_a_time_counted_from_an_end_that_is_not_known(executor: str, disable: tuple[str, ...]) -> None:
     """The first points of `v` need the end for nothing. A loop after the end reads them, and isl puts them just before that loop."""
     ctx = tp.Context("t")

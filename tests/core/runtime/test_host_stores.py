@@ -19,6 +19,7 @@ from tempo_core.runtime.cost.usage import ON_HOST, PART
 from tempo_core.runtime.staged.host_store import HostStore
 from tempo_core.runtime.staged.run import Host, Progress
 from tempo_core.runtime.staged.swapping import Move
+from tests.cases import fast
 from tests.core.passes.test_checkpoint import data, network
 from tests.core.running import assert_all_same
 
@@ -62,7 +63,7 @@ def held(program: tp.Program[Any]) -> dict[str, tuple[int, int]]:
 # -- results and moves ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("T", "part"), [(7, 1), (7, 3), (40, 10), (41, 10)])
+@pytest.mark.parametrize(("T", "part"), fast([(7, 1), (7, 3), (40, 10), (41, 10)], (7, 3), (41, 10)))
 def test_back_propagation_with_states_on_the_host_has_the_same_bits(T: int, part: int) -> None:
     program = trained(T, host={"t": part})
     (slots, points), of_input = held(program)["h"], held(program)["x"]

@@ -17,6 +17,7 @@ from tempo_core.ir.types import TensorType
 from tempo_core.schedule.build import check_inner_ends
 from tempo_core.schedule.tree import Block, Loop, walk
 from tests import reference
+from tests.cases import cells
 from tests.core.running import assert_same
 from tests.core.runtime.test_live import EXECUTORS
 
@@ -154,8 +155,7 @@ def gradients() -> Any:
     return ctx, {T: 4, K: 20}, outputs, inputs
 
 
-@pytest.mark.parametrize("executor", CONFIGS)
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "executor"), cells(PROGRAMS, CONFIGS))
 def test_values_are_those_of_the_equations(name: str, executor: str) -> None:
     ctx, bounds, outputs, inputs = PROGRAMS[name]()
     expected = reference.evaluate(ctx, list(outputs.values()), bounds, inputs)

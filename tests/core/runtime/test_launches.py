@@ -18,6 +18,7 @@ from tempo_core.config import CHOICES
 from tempo_core.runtime.staged.chunks import next_count
 from tempo_core.runtime.staged.host import Chunks, Segment
 from tempo_core.runtime.staged.stage import Staged
+from tests.cases import fast
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def assert_equal(one: Any, other: Any) -> None:
     np.testing.assert_allclose(sunk, expected_sunk, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("rounds", "steps"), [(3, 4), (1, 1), (2, 1), (1, 2)])
+@pytest.mark.parametrize(("rounds", "steps"), fast([(3, 4), (1, 1), (2, 1), (1, 2)], (3, 4), (1, 1)))
 def test_launches_change_no_value(rounds: int, steps: int) -> None:
     plain, _ = rollouts(rounds, steps, CHOICES, heavy=True, sinks=True)
     expected = plain()

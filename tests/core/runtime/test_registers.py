@@ -11,6 +11,7 @@ import pytest
 import tempo_core as tp
 from benchmarks.hlo import Instruction, Module, Shape, parse
 from tests import reference
+from tests.cases import cells
 from tests.core.running import SETTINGS, assert_all_same
 
 B = 64
@@ -64,8 +65,7 @@ def in_loops(program: tp.Program[Any]) -> list[tuple[Module, Instruction]]:
     return [(m, i) for m in modules for loop in m.loops() for i in m.operations(loop.body)]
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 7])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "length"), cells(PROGRAMS, [1, 2, 3, 7]))
 def test_values(name: str, length: int) -> None:
     ctx, bound, outputs = PROGRAMS[name]()
     expected = reference.evaluate(ctx, outputs, {bound: length}, inputs(length))
@@ -73,8 +73,7 @@ def test_values(name: str, length: int) -> None:
         assert_all_same(ctx.run({bound: length}, outputs, inputs(length), config), expected)
 
 
-@pytest.mark.parametrize("launch_seconds", [0.0, None])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "launch_seconds"), cells(PROGRAMS, [0.0, None]))
 def test_values_are_those_without_registers(name: str, launch_seconds: float | None) -> None:
     """Loops cut into launches begin with iterations that are not their first ones."""
     with_registers = compiled(name, 9, launch_seconds=launch_seconds)

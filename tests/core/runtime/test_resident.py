@@ -7,13 +7,19 @@ import sys
 import pytest
 
 from benchmarks.memory.process import reported
+from tests.cases import fast
 from tests.core.runtime.memory_programs import PROGRAMS
 
 pytestmark = pytest.mark.cpu
+FAST = (
+    "a_chain_of_functions",
+    "attention_over_a_prefix",
+    "a_memory_map",
+)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", fast(PROGRAMS, *FAST))
 def test_memory_grows_as_planned(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XLA_FLAGS", raising=False)  # as users run it
     figures = reported("tests.core.runtime.memory_programs", [name])

@@ -11,6 +11,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core import errors
+from tests.cases import cells
 from tests.core.cost_checks import assert_counted_as_run
 from tests.core.running import assert_same
 from tests.core.runtime.test_live import EXECUTORS
@@ -98,8 +99,11 @@ BUILDS: tuple[Build, ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("executor", ["staged", "interpreted, NumPy", "interpreted, no passes"])
-@pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.__name__)
+@pytest.mark.parametrize(
+    ("build", "executor"),
+    cells(BUILDS, ["staged", "interpreted, NumPy", "interpreted, no passes"]),
+    ids=lambda value: getattr(value, "__name__", value),
+)
 def test_values(build: Build, executor: str) -> None:
     """One program for all lengths, beside programs that were compiled for each."""
     ctx = tp.Context("t")

@@ -12,6 +12,7 @@ import tempo_core as tp
 from benchmarks.hlo import parse
 from tempo_core import prices
 from tests import reference
+from tests.cases import cells
 from tests.core.running import SETTINGS, assert_all_same
 
 WIDTH = 128  # a layer's weights are as large as `prices.LEAST_BYTES_TO_UNROLL`
@@ -64,9 +65,9 @@ def instructions(program: tp.Program) -> list[Any]:
     return [i for module in modules for computation in module.computations.values() for i in computation.instructions]
 
 
-@pytest.mark.parametrize("layers, length", [(3, 5), (1, 5), (3, 1), (1, 1), (2, 2)])
-@pytest.mark.parametrize("form", ["plain", "whole", "backwards"])
-def test_values(layers: int, length: int, form: str) -> None:
+@pytest.mark.parametrize(("form", "sizes"), cells(["plain", "whole", "backwards"], [(3, 5), (1, 5), (3, 1), (1, 1), (2, 2)]))
+def test_values(form: str, sizes: tuple[int, int]) -> None:
+    layers, length = sizes
     stack = Stack(layers, length, whole=form == "whole", backwards=form == "backwards")
     expected = reference.evaluate(stack.context, stack.outputs, stack.bounds, stack.inputs)
     for options in (*SETTINGS.values(), tp.Config(disable=("unroll",))):

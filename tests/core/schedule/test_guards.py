@@ -16,6 +16,7 @@ from tempo_core.symbolic.domain import Domain
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl import sets
 from tests import reference
+from tests.cases import fast
 
 MODULI = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 
@@ -38,7 +39,7 @@ def coprime(count: int, largest_first: bool = False) -> tuple[tp.Context, dict[A
 
 
 @pytest.mark.parametrize("limit", [0, pytest.param(6, marks=pytest.mark.slow), 1000])
-@pytest.mark.parametrize("largest_first", [False, True])
+@pytest.mark.parametrize("largest_first", fast([False, True], True))
 def test_branches_with_coprime_moduli(limit: int, largest_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a condition comes from isl or stays as it is written, the statement runs at the same points."""
     monkeypatch.setattr(build, "MOST_DIVISIONS_FOR_ISL", limit)

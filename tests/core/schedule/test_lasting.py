@@ -10,6 +10,7 @@ from tempo_core.schedule.storage import Lasting, _Folding, _stride
 from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum
 from tempo_core.symbolic.isl.sets import CONTEXT
+from tests.cases import cells
 from tests.core.running import Case, assert_all_same, evaluated
 from tests.core.schedule.checker import at, check
 from tests.core.schedule.programs import ORDER, Graph, i, run, t
@@ -48,8 +49,7 @@ def test_a_network_that_learns_with_its_target(staged):
     assert {tensor.name: tensor.slots for tensor in program.plan().tensors}["q"] == (2,)
 
 
-@pytest.mark.parametrize("staged", [True, False], ids=["staged", "interpreted"])
-@pytest.mark.parametrize("name", SLOTS)
+@pytest.mark.parametrize(("name", "staged"), cells(SLOTS, [True, False]))
 def test_values_and_slots(name, staged):
     read, slots = SLOTS[name]
     ctx = tp.Context("t")

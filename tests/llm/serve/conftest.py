@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from benchmarks.serving import ServerProcess
+from tests.cases import needs
 
-pytest.importorskip("starlette")
-pytest.importorskip("openai")
+needs("starlette", "openai")
 
 KEY = "secret"
 

@@ -102,9 +102,8 @@ def test_patterns(pattern: str, fixed_rows: bool) -> None:
 FAMILIES = sorted(ROWS)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "qwen3_5_text" else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
 def test_families(name: str) -> None:
     check(generator_of(model_type=name, **ROWS[name]))
 

@@ -50,6 +50,7 @@ def test_an_answer_is_that_of_generate(client: Any, model: tempo_llm.Model, prom
     assert answer.usage.completion_tokens == len(expected.token_ids)
 
 
+@pytest.mark.slow
 def test_draws_are_those_of_generate(client: Any, model: tempo_llm.Model) -> None:
     """With settings of all kinds, and what is reported of the tokens."""
     sampling = tempo_llm.Sampling(1.0, top_p=0.9, presence_penalty=1.0, logit_bias={40: 1.5})
