@@ -34,10 +34,11 @@ from tempo_llm.training.rewards.reading import STEPS, Reader
 from tempo_llm.training.rewards.rewarded import Rewarded
 
 SIDES = ("tempo", "two programs")
-SUMS, LONG = "sums, 128 texts of 5 tokens", "128 texts of 48 tokens"
+SUMS, LONG, LONGEST = "sums, 128 texts of 5 tokens", "128 texts of 48 tokens", "16 texts of 256 tokens"
 CASES = {
     SUMS: (),
     LONG: ("new_tokens=48",),
+    LONGEST: ("new_tokens=256", "prompts=4", "group=4"),
 }  # changes of recipes/grpo_tiny.yaml; the long texts do not end early, and have rewards by the host
 WARM = 2  # updates before the clock starts
 Losses = list[float]
@@ -49,8 +50,8 @@ def main() -> None:
         print(json.dumps(measured(options.side, options.case, options.updates)))
         return
     results = Results("rewards", options)
-    updates = 2 if options.quick else 20
     for name in CASES:
+        updates = 2 if options.quick else 20 if name == SUMS else 5
         if not results.selects(name) or (options.quick and name != SUMS):
             continue
         runs: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
@@ -102,7 +103,7 @@ def measured(side: str, case: str, updates: int) -> dict[str, Any]:
     jax.numpy.zeros(1).block_until_ready()  # with JAX's own memory
     before = peak()
     task = Rewarded(recipe_of(case, updates + WARM), lambda note: None)
-    if case == LONG:
+    if case != SUMS:
         task.prompts.ends[:] = False
     run = (OneProgram if side == "tempo" else TwoPrograms)(task)
     losses, wall, cpu = [], [], []

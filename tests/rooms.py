@@ -1,7 +1,7 @@
 """CPU seconds of the tests by rooms, printed at the end of a run; a plugin that `tests/conftest.py` registers.
 
 A test has the CPU seconds of its process and of the children that ended meanwhile, from its setup to the end of its teardown. With workers of
-xdist, the seconds are the sums over all workers. `--cpu-seconds FILE` writes them by test, and `--record-rooms LABEL` those of rooms
+xdist, the seconds are the sums over all workers. `--cpu-seconds=FILE` writes them by test, and `--record-rooms=LABEL` those of rooms
 to `benchmarks/results/tests.json`.
 """
 
