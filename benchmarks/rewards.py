@@ -51,7 +51,7 @@ def main() -> None:
         return
     results = Results("rewards", options)
     for name in CASES:
-        updates = 2 if options.quick else 20 if name == SUMS else 5
+        updates = 2 if options.quick else 5 if name == LONGEST else 20
         if not results.selects(name) or (options.quick and name != SUMS):
             continue
         runs: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}

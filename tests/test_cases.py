@@ -64,5 +64,5 @@ def test_cpu_seconds_are_those_of_rooms(tmp_path: Path) -> None:
     done = subprocess.run([*command, "--cpu-seconds", str(out)], cwd=ROOT, capture_output=True, text=True, check=False)
     seconds = json.loads(out.read_text())
     assert len(seconds) > 10 and all(test.startswith("tests/core/ir/test_costs.py::") for test in seconds), done.stdout
-    assert "100.0%" in done.stdout and f"{len(seconds)} tests  tests/core/ir" in done.stdout, done.stdout
+    assert f"{len(seconds)} tests  tests/core/ir" in done.stdout, done.stdout
     assert "processes of tests: 1, each with" in done.stdout
