@@ -133,9 +133,11 @@ LEAST_BYTES_TO_UNROLL = price(64 * 1024, "bytes of weights or stores that an ite
     "one core; 64 KiB take 5 us, about as long as the operations of a small layer")
 MOST_OPERATIONS_TO_UNROLL = price(10_000, "operations of a loop that is written out", "pays_to_unroll",
     "one core; a millisecond of compiling each")
-LEAST_BYTES_FOR_AN_OPERATION = price(16 * 1024, "bytes that an iteration of an outermost loop copies for each of its operations, before the "
-    "loop is written out: it runs once a run, and an operation is compiled for each of its iterations", "pays_to_unroll",
+LEAST_BYTES_FOR_AN_OPERATION = price(16 * 1024, "bytes that an iteration copies for each of its operations, before a loop is written out "
+    "that runs once a run or that is long: an operation is compiled for each of its iterations", "pays_to_unroll",
     "two cores, other programs beside; a token of a Llama of 4 layers, 24 KB an operation: 1.4 of 3.0 ms less, for up to 0.7 s of compiling")
+OPERATIONS_OF_A_LONG_LOOP = price(4_000, "operations of a loop that is written out for few bytes", "pays_to_unroll",
+    "two cores; GRPO's gradient of 48 tokens, 2.7 KB an operation, 48 iterations: 30 to 130 s of compiling for a fiftieth of its time")
 SECONDS_TO_COMPILE_AN_OPERATION = price(1e-3, "seconds of XLA's compiler for an operation that is written out",
     "runtime/lower/unroll.py", "one core")
 LEAST_BYTES_TO_WRITE_ALONE = price(64 * 1024, "bytes of a store that is written in a loop of one iteration, which keeps XLA from "
@@ -349,7 +351,8 @@ def pays_to_unroll(trips: int, operations: int, copied_bytes: int, is_repeated: 
 
     Elsewhere than on a CPU, products read their operands out of larger arrays, and loops stay loops.
     """
-    least = max(LEAST_BYTES_TO_UNROLL, 0 if is_repeated else operations * LEAST_BYTES_FOR_AN_OPERATION)
+    is_cheap = is_repeated and trips * operations <= OPERATIONS_OF_A_LONG_LOOP
+    least = max(LEAST_BYTES_TO_UNROLL, 0 if is_cheap else operations * LEAST_BYTES_FOR_AN_OPERATION)
     return on_cpu and copied_bytes >= least and trips * operations <= MOST_OPERATIONS_TO_UNROLL
 
 

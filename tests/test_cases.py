@@ -61,7 +61,7 @@ def test_cpu_seconds_are_those_of_rooms(tmp_path: Path) -> None:
         "-k",
         "place",
     ]
-    done = subprocess.run([*command, "--cpu-seconds", str(out)], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, f"--cpu-seconds={out}"], cwd=ROOT, capture_output=True, text=True, check=False)
     seconds = json.loads(out.read_text())
     assert len(seconds) > 10 and all(test.startswith("tests/core/ir/test_costs.py::") for test in seconds), done.stdout
     assert f"{len(seconds)} tests  tests/core/ir" in done.stdout, done.stdout

@@ -169,6 +169,15 @@ def test_an_outermost_loop_is_written_out_for_many_bytes_an_operation(monkeypatc
     assert loops(Stack()) == 3  # an inner loop runs again and again: its price is another one
 
 
+@cpu_only
+def test_a_long_loop_is_written_out_for_many_bytes_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prices, "OPERATIONS_OF_A_LONG_LOOP", 1)
+    monkeypatch.setattr(prices, "LEAST_BYTES_FOR_AN_OPERATION", 1)
+    assert loops(Stack()) == 3
+    monkeypatch.setattr(prices, "LEAST_BYTES_FOR_AN_OPERATION", 4 * LAYER)
+    assert loops(Stack()) == 0
+
+
 def test_off_a_cpu_loops_stay() -> None:
     assert not prices.pays_to_unroll(2, 1, 10**9, True, on_cpu=False)
 
