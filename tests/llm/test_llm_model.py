@@ -45,8 +45,9 @@ def test_texts_and_ids(model: Model, checkpoint: Any) -> None:
     assert np.asarray(ids).shape and model.generate(np.asarray(ids), 2).completions[0].prompt_ids == tuple(ids)
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_one_program_serves_all_prompts_and_lengths(checkpoint: Any) -> None:
-    model = tempo_llm.load(checkpoint[0], capacity=64, cache=False)
+    model = tempo_llm.load(checkpoint[0], capacity=64)
     model.generate(IDS, 4)
     before = model.compiles
     assert before >= 1
