@@ -1,4 +1,4 @@
-"""A rule of gathers whose operands are repeated along shared dimensions: these dimensions need not be shared.
+"""Rules of gathers whose operands are repeated: what is repeated is gathered once. Repeated along shared dimensions, these need not be shared.
 
 A shared dimension along which only the index is repeated is a dimension of the values like any other. One along which only the values are
 repeated is a dimension of the index.
@@ -7,10 +7,12 @@ repeated is a dimension of the index.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge
 from tempo_core.passes.clean.view import View
+from tempo_core.symbolic.proof import provably_nonnegative
 
 
 def gather_of_repeated(view: View) -> Edge | None:
@@ -29,6 +31,23 @@ def gather_of_repeated(view: View) -> Edge | None:
     order = [*shared, *values, *range(op.batch, op.axis), *points, *range(op.axis, len(shape))]
     result = view.build.permuted(result, sorted(range(len(order)), key=order.__getitem__))
     return result if len(order) == len(shape) else view.build.add(ops.Broadcast(shape, tuple(sorted(order))), result)
+
+
+def gather_of_broadcast(view: View) -> Edge | None:
+    """Elements of a repeated value are elements of the value, repeated; along a dimension in which it repeats, they are the value."""
+    op, repeated = view.op, view.operand()
+    if op.batch or op.length is not None or not isinstance(repeated, ops.Broadcast):
+        return None
+    inner = view.inner()
+    if inner is None:
+        return None
+    wider, shape = view.type(1).rank - 1, view.node.outputs[0].shape
+    if op.axis in repeated.axes and len(repeated.axes) < len(repeated.shape):
+        inner = view.build.add(ops.Gather(repeated.axes.index(op.axis)), inner, view.edge(1))
+    elif op.axis in repeated.axes or not provably_nonnegative(repeated.shape[op.axis] - 1):
+        return None  # a dimension without elements gives zeros
+    places = ((a,) if a < op.axis else (a + wider,) if a > op.axis else range(a, a + wider + 1) for a in repeated.axes)
+    return view.build.add(ops.Broadcast(shape, tuple(chain.from_iterable(places))), inner)
 
 
 def _varying(view: View, slot: int) -> tuple[int, ...]:

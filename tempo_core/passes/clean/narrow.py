@@ -8,11 +8,11 @@ from typing import Any
 
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ops import Input, Merge, Op, Output, Sink, Udf
+from tempo_core.ir.ops import Eval, Input, Merge, Op, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass
 from tempo_core.passes.decisions import note
-from tempo_core.symbolic.condition import Bool, conjunction
+from tempo_core.symbolic.condition import FALSE, Bool, Connective, as_bool, conjunction
 from tempo_core.symbolic.domain import Domain, Point
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -57,17 +57,26 @@ class Narrow(Pass):
 
 
 def _settled(graph: Graph, numbers: Mapping[Symbol, int]) -> Graph:
-    """A copy without the parts of conditions that say something of known bounds alone, if they hold."""
+    """A copy in which what conditions say of known bounds alone is decided."""
     graph, held = graph.copy(), dict[Bool, None]()
 
-    def open_part(condition: Bool) -> Bool:
-        known = [p for p in condition.parts if p.symbols and p.symbols <= numbers.keys() and p.evaluate(numbers)]
-        held.update(dict.fromkeys(known))
-        return conjunction(*(p for p in condition.parts if p not in known)) if known else condition
+    def decided(condition: Bool) -> Bool:
+        if not condition.symbols or not condition.symbols <= numbers.keys():
+            return condition.map(decided) if isinstance(condition, Connective) else condition
+        holds = condition.evaluate(numbers)
+        held[condition if holds else ~condition] = None
+        return as_bool(holds)
+
+    def rest(condition: Bool) -> Bool:
+        result = decided(condition)
+        return condition if result is FALSE else result  # what never runs stays: it has a domain
 
     for node in [*graph] if numbers else ():
-        domain = replace(node.domain, condition=open_part(node.domain.condition))
-        graph.put(replace(node, domain=domain, inputs=tuple(replace(e, condition=open_part(e.condition)) for e in node.inputs)))
+        domain = replace(node.domain, condition=rest(node.domain.condition))
+        inputs = tuple(replace(e, condition=rest(e.condition)) for e in node.inputs)
+        is_asked = isinstance(node.op, Eval) and isinstance(node.op.value, Bool)
+        op = replace(node.op, value=decided(node.op.value)) if is_asked else node.op
+        graph.put(replace(node, op=op, domain=domain, inputs=inputs))
     graph.decided_for = conjunction(graph.decided_for, *held)
     return graph
 

@@ -27,7 +27,7 @@ from tempo_core.ir.ops import Op
 from tempo_core.passes.base import operand_domains, read_at
 from tempo_core.passes.clean import gathers, masks, stacks
 from tempo_core.passes.clean.view import View
-from tempo_core.symbolic.condition import TRUE
+from tempo_core.symbolic.condition import TRUE, Truth
 from tempo_core.symbolic.expr import Expr
 from tempo_core.symbolic.proof import provably_nonnegative
 
@@ -273,6 +273,19 @@ def _slice_of_dot_batch(view: View) -> Edge | None:
     return view.build.add(dot, left, view.build.add(replace(op, axis=dot.right_batch[op.axis]), b))
 
 
+def _where_constant(view: View) -> Edge | None:
+    truth = view.truth(0)
+    return None if truth is None else view.edge(1 if truth else 2)
+
+
+def _logic_of_constant(view: View) -> Edge | None:
+    for slot in range(2):
+        truth = view.truth(slot)
+        if truth is not None:
+            return view.edge(1 - slot if truth == (view.op.fn == "and") else slot)
+    return None
+
+
 def _where_same(view: View) -> Edge | None:
     number = view.number(1)
     return view.edge(1) if view.edge(1) == view.edge(2) or (number is not None and number == view.number(2)) else None
@@ -283,8 +296,10 @@ def _whole_slice(view: View) -> bool:
 
 
 def _eval_number(view: View) -> Edge | None:
-    """A constant expression is a constant."""
+    """A constant expression is a constant, and so is a condition that always or never holds."""
     value = view.op.value
+    if isinstance(value, Truth):
+        return view.build.add(ops.Constant("bool", (), np.bool_(value is TRUE).tobytes()))
     if isinstance(value, Expr) and value.is_constant:
         return view.build.add(ops.Constant("int32", (), np.int32(value.constant).tobytes()))
     return None
@@ -347,6 +362,8 @@ RULES: tuple[Rule, ...] = (
     Rule("one-mul", ops.Binary, "1 * x -> x", _without(0, 1), fn=("mul",)),
     Rule("pow-one", ops.Binary, "x ** 1 -> x", _without(1, 1), fn=("pow",)),
     Rule("where-same", ops.Where, "where(c, a, a) -> a", _where_same, up_to=SIGN_OF_ZERO),
+    Rule("where-constant", ops.Where, "where(true, a, b) -> a", _where_constant),
+    Rule("logic-of-constant", ops.Binary, "c & true -> c, c | true -> true", _logic_of_constant, fn=("and", "or")),
     Rule("where-of-outer-product", ops.Where, "where(c, dot(a, b; batch k), 0) -> dot(where(c, a, 0), where(c, b, 0); batch k)", masks.masked_outer_product),
     # -- reductions and contractions ----------------------------------------------------------------------------------
     Rule("reduce-of-permuted", ops.Reduce, "sum(permute(x)) -> permute(sum(x))", _of(ops.Permute, _reduce_of_permuted), up_to=ROUNDING),
@@ -371,6 +388,7 @@ RULES: tuple[Rule, ...] = (
     Rule("slice-of-permuted", ops.Slice, "permute(x)[a:b] -> permute(x[a:b])", _of(ops.Permute, _slice_of_permuted)),
     Rule("slice-of-dot-batch", ops.Slice, "dot(a, b; batch k)[i:j] -> dot(a[i:j], b[i:j]; batch k)", _slice_of_dot_batch, up_to=ROUNDING),
     Rule("gather-of-repeated", ops.Gather, "x[k, i[k]] -> permute(x[..., i]), where x or i is repeated along k", gathers.gather_of_repeated),
+    Rule("gather-of-broadcast", ops.Gather, "broadcast(x)[i] -> broadcast(x[i]), or broadcast(x) where it repeats x along i", gathers.gather_of_broadcast),
     Rule("gather-shifted", ops.Gather, "x[c + 0, c + 1, ..., c + n - 1] -> x[c:c + n]", _gather_shifted),
     Rule("gather-of-where", ops.Gather, "where(c, x, 0)[i] -> where(c, x[i], 0)", _gather_of_where),
     Rule("gather-of-gather", ops.Gather, "x[i][k, j[k]] -> reshape(x)[i * n + j]", _gather_of_gather),

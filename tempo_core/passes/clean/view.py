@@ -7,7 +7,7 @@ from typing import Any
 
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node, constant_number
-from tempo_core.ir.ops import Op
+from tempo_core.ir.ops import Broadcast, Constant, Op
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import read_at
 
@@ -44,6 +44,14 @@ class View:
     def number(self, slot: int) -> int | float | None:
         """The value of operand `slot` if it is one number, repeated."""
         return self.number_of(self.edge(slot))
+
+    def truth(self, slot: int) -> bool | None:
+        """The value of operand `slot` if it is one truth value, repeated."""
+        node = self.graph[self.edge(slot).source]
+        while isinstance(node.op, Broadcast):
+            node = self.graph[node.inputs[0].source]
+        is_truth = isinstance(node.op, Constant) and node.op.sizes == () and node.op.dtype == "bool"
+        return node.op.data != b"\0" if is_truth else None
 
     def number_of(self, edge: Edge) -> int | float | None:
         """The value that an edge reads if it is one number, repeated."""

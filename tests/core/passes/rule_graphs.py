@@ -16,7 +16,7 @@ from tempo_core.backends.base import numpy_dtype
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.types import DTYPES, FLOATS, INTEGERS, TensorType, is_float
-from tempo_core.symbolic.condition import TRUE, equal
+from tempo_core.symbolic.condition import TRUE, as_bool, equal
 from tempo_core.symbolic.domain import Domain, Point
 from tempo_core.symbolic.domain import identity as identity_of
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -89,7 +89,8 @@ def only_branch(make: Make) -> Edge:
 
 
 def eval_number(make: Make) -> Edge:
-    return make.add(ops.Eval(Expr.of(make.draw(st.integers(-(2**31), 2**31 - 1)))))
+    value = make.draw(st.integers(-(2**31), 2**31 - 1))
+    return make.add(ops.Eval(make.draw(st.sampled_from([Expr.of(value), as_bool(value > 0)]))))
 
 
 def folded(fn: str) -> Draw:
@@ -115,6 +116,18 @@ def neutral(fn: str, number: int, slot: int) -> Draw:
         return make.add(ops.Binary(fn), *(operands if slot else operands[::-1]))
 
     return draw
+
+
+def where_constant(make: Make) -> Edge:
+    shape = make.sizes()
+    a, b = (make.moved(make.input(shape)) for _ in range(2))
+    return make.add(ops.Where(), make.number(make.draw(st.booleans()), shape, "bool"), a, b)
+
+
+def logic_of_constant(make: Make) -> Edge:
+    shape, fn = make.sizes(), make.draw(st.sampled_from(["and", "or"]))
+    operands = [make.moved(make.input(shape, "bool")), make.number(make.draw(st.booleans()), shape, "bool")]
+    return make.add(ops.Binary(fn), *make.draw(st.permutations(operands)))
 
 
 def either_of_the_same(make: Make) -> Edge:
@@ -285,6 +298,14 @@ def gather_of_where(make: Make) -> Edge:
     return element_of_each(make, chosen, batch, axis)
 
 
+def gather_of_broadcast(make: Make) -> Edge:
+    """One element or several, from an axis of the value or one along which it repeats."""
+    shape, index = make.sizes(make.draw(st.integers(1, 3))), make.sizes(make.draw(st.integers(0, 2)))
+    kept = tuple(k for k in range(len(shape)) if make.draw(st.booleans()))[: len(shape) - 1]
+    value = make.add(ops.Broadcast(shape, kept), make.moved(make.input(tuple(shape[k] for k in kept))))
+    return make.add(ops.Gather(make.axis(shape)), make.moved(value), make.moved(make.input(index, "int32")))
+
+
 def gather_of_gather(make: Make) -> Edge:
     batch, rest = make.sizes(make.draw(st.integers(1, 2))), make.sizes(make.draw(st.integers(1, 2)))
     value = make.input((*make.sizes(1), *rest))
@@ -443,6 +464,8 @@ GENERATORS: dict[str, Generator] = {
     "one-mul": Generator(neutral("mul", 1, 0), FOLDED),
     "pow-one": Generator(neutral("pow", 1, 1), FOLDED),
     "where-same": Generator(either_of_the_same),
+    "where-constant": Generator(where_constant),
+    "logic-of-constant": Generator(logic_of_constant),
     "sum-of-merges": Generator(sum_of_merges, FOLDED),
     "reduce-of-permuted": Generator(reduce_of_permuted),
     "sum-of-dot-batch": Generator(sum_of_dot_batch, NUMBERS),
@@ -464,6 +487,7 @@ GENERATORS: dict[str, Generator] = {
     "sum-of-scatter-batch": Generator(sum_of_scatter_batch, NUMBERS),
     "slice-of-permuted": Generator(slice_of_permuted),
     "slice-of-dot-batch": Generator(slice_of_dot_batch, NUMBERS),
+    "gather-of-broadcast": Generator(gather_of_broadcast),
     "gather-shifted": Generator(gather_shifted),
     "gather-of-where": Generator(gather_of_where),
     "gather-of-gather": Generator(gather_of_gather),
