@@ -50,8 +50,8 @@ class View:
         node = self.graph[self.edge(slot).source]
         while isinstance(node.op, Broadcast):
             node = self.graph[node.inputs[0].source]
-        is_truth = isinstance(node.op, Constant) and node.op.sizes == () and node.op.dtype == "bool"
-        return node.op.data != b"\0" if is_truth else None
+        op = node.op
+        return op.data != b"\0" if isinstance(op, Constant) and op.sizes == () and op.dtype == "bool" else None
 
     def number_of(self, edge: Edge) -> int | float | None:
         """The value that an edge reads if it is one number, repeated."""
