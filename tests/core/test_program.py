@@ -431,3 +431,15 @@ def test_a_program_compiled_again_after_questions_about_it_is_the_same() -> None
     text = first.text("program")
     first.cost()
     assert ctx.compile(bounds, outputs, config).text("program") == text
+
+
+@pytest.mark.parametrize(("first", "then"), [(8, 4), (4, 8), (9, 12)])
+def test_what_known_bounds_decide_is_decided_anew_for_others(first: int, then: int) -> None:
+    context = tp.Context("t")
+    with context as ((t, T),):
+        x = tp.input("x", (), domain=(t,))
+        y = tp.where(T >= 8, x * 2, x * 3)
+        program = context.compile({T: first}, [y[0:T]])
+    for each, count in ((program, first), (program.with_bounds({T: then}), then)):
+        values = np.arange(count, dtype="f4")
+        np.testing.assert_array_equal(each.run({"x": values})[0], values * (2 if count >= 8 else 3))
