@@ -25,6 +25,7 @@ from tempo_core.passes.keep import fuse, needed
 from tempo_core.schedule import polyhedral, storage
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl import sets
+from tests.cases import slow
 
 
 class Counter:
@@ -54,6 +55,7 @@ def compiled(example: programs.Traced) -> tp.Program[Any]:
 # -- shared analyses --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nests_of_ppo_share_their_components(monkeypatch: pytest.MonkeyPatch) -> None:
     """24 nests are asked for. Strongly connected components were searched 198 times, in graphs of 700 nodes and more."""
     searches = Counter(monkeypatch, dependence, "strongly_connected")
@@ -76,6 +78,7 @@ def test_a_nest_is_kept_until_a_node_changes() -> None:
     assert len(dependence.loop_nest(graph, graph.order).vertices) == len(nest.vertices)
 
 
+@pytest.mark.slow
 def test_equal_conditions_are_cut_into_regions_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """All parameters of an optimizer have branches under the same conditions."""
 
@@ -137,6 +140,7 @@ def test_layers_cost_in_proportion(owner: Any, name: str, monkeypatch: pytest.Mo
     assert 0 < many <= 2.4 * few
 
 
+@pytest.mark.slow
 def test_ranges_are_searched_in_the_layer_that_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dimension of another size than all ranges is not followed back through all layers. In those that are, paths stay short."""
     steps = Counter(monkeypatch, elements, "source_of")
@@ -149,6 +153,7 @@ def test_cycles_are_searched_once_for_all_reads(monkeypatch: pytest.MonkeyPatch)
     assert [searches.of(lambda layers=layers: programs.stacked(layers)) for layers in (1, 6)] == [1, 1]  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_layers_alike_ask_isl_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spaces of isl: each set or relation that is built needs one. Layers alike need none of their own."""
     spaces = Counter(monkeypatch, sets, "Frame")
@@ -235,7 +240,7 @@ def test_the_collector_rests_while_programs_are_compiled(monkeypatch: pytest.Mon
         gc.enable()
 
 
-@pytest.mark.parametrize(("name", "most"), [("mixed", 160), ("spans", 190), ("diagonals", 160)])
+@pytest.mark.parametrize(("name", "most"), [slow(("mixed", 160)), ("spans", 190), slow(("diagonals", 160))])
 def test_gradients_of_branches_stay_in_few_pieces(name: str, most: int) -> None:
     """Eight branches under conditions with `|` and `~`. Domains with such conditions once made 980 statements of the third."""
     program = compiled(programs.branches(name, 8))

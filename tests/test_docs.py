@@ -45,6 +45,17 @@ PAGES = {  # with how many sections they have at least
     "from/flex-attention.md": 5,
 }
 TRAINS = re.compile(r"\.train\(|RunFiles\(")  # code that trains an agent or a language model: in the slow set
+SLOW = {  # sections that take over five CPU seconds: most compile a program that trains or generates for each block
+    "llm.md: How it runs",
+    "llm.md: Training",
+    "llm.md: From Python",
+    "llm.md: Flags of `tempo-llm generate`",
+    "rewards.md: One program",
+    "memory.md: A limit",
+    "from/transformers.md: Drawing, streaming, stopping",
+    "from/transformers.md: The same program twice",
+    "from/purejaxrl-and-cleanrl.md: The same program twice",
+}
 FENCE = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n?```text\n(?P<printed>.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 
 
@@ -86,7 +97,7 @@ def cases() -> Iterator[Any]:
         for number, section in enumerate(sections(page)):
             trains = any(TRAINS.search(block["code"]) for block in FENCE.finditer(section.text))
             name = f"{page}: {section.title}"
-            yield slow((page, number), id=name) if trains else pytest.param(page, number, id=name)
+            yield slow((page, number), id=name) if trains or name in SLOW else pytest.param(page, number, id=name)
 
 
 @pytest.mark.parametrize(("page", "number"), cases())
@@ -104,6 +115,10 @@ def test_a_sections_code_runs_and_prints_what_the_page_says(page: str, number: i
     for block, printed in runs:
         said: Any = block["printed"]
         assert printed == (said or ""), f"the code under `{section.title}` prints something else now"
+
+
+def test_slow_sections_are_there() -> None:
+    assert {f"{page}: {section.title}" for page in PAGES for section in sections(page)} >= SLOW
 
 
 @pytest.mark.parametrize("page", PAGES)

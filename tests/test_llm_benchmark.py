@@ -24,6 +24,7 @@ from benchmarks.llm.models import write_config, write_models
 from benchmarks.llm.process import Limits, Refused, Worker
 from benchmarks.peers.jax_cached import FORMS, CachedLlama
 from tempo_core.nn import inverse_frequencies
+from tests.cases import fast
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMITS = Limits(120, 8)
@@ -62,6 +63,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     yield write_models(tmp_path, "tiny", [0])[0]
 
 
+@pytest.mark.slow
 def test_memory_counts_from_the_imports_and_has_the_peak_of_loading_in_it(directory: Path) -> None:
     worker = Worker("jax-padded", directory, "float32", 0, LIMITS)
     worker.ask("start", prompts=[[3, 4, 5]], count=2, times=1)
@@ -71,6 +73,7 @@ def test_memory_counts_from_the_imports_and_has_the_peak_of_loading_in_it(direct
     assert 0 < memory["loading"] <= memory["peak"] < 2**30
 
 
+@pytest.mark.slow
 def test_a_system_that_fails_takes_too_long_or_needs_too_much_says_so(directory: Path, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"longer than 0.01 s"):
         Worker("jax-padded", directory, "float32", 0, Limits(0.01, 8))
@@ -135,7 +138,7 @@ def test_the_gpu_benchmark_runs_end_to_end_on_a_cpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("rows", fast([1, 4], 1))
 def test_forms_by_hand_write_their_cache_in_place(form: str, rows: int) -> None:
     """In their loop over tokens no array as large as a cache is copied; and all forms have the same tokens."""
     config, weights = random_model("tiny")

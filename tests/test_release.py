@@ -15,6 +15,7 @@ from benchmarks.release import __main__ as release
 from benchmarks.release.record import Record
 from benchmarks.release.share import is_in
 from benchmarks.release.tests import ROOT, run_tests
+from tests.cases import fast
 
 
 def parts(out: Path) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def test_a_test_is_in_one_share() -> None:
     assert sorted(name for share in shares for name in share) == sorted(names) and all(len(share) > 50 for share in shares)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", fast([1, 2], 1))
 def test_outcomes_of_tests_are_counted(jobs: int, tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(
         "import pytest\n"

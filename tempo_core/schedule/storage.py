@@ -312,6 +312,7 @@ def _points(together: isl.Map, lasting: Sequence[Lasting | None]) -> isl.Set:
 
 def _fewest(distances: isl.Set, strides: tuple[int, ...]) -> tuple[int, ...]:
     """Slots per step for points at these distances, which are multiples of `strides`."""
+    distances = distances.coalesce()  # over a thousand parts become one: each is asked for its extremes
     moving = [] if distances.is_empty() else [k for k in range(len(strides)) if _reach(distances, k)]
     inwards = _fold_in_order(distances, moving, strides)
     if sum(s > 1 for s in inwards) < 2:

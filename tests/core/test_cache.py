@@ -55,6 +55,7 @@ def report(started: subprocess.Popen[str]) -> dict[str, Any]:
     return json.loads(out.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_another_process_compiles_nothing_and_gives_the_same_bits(tmp_path: Path) -> None:
     cache = tmp_path / "programs"
     writers = [process(str(cache), seed=seed) for seed in ("1", "2")]  # both write, at the same time
@@ -70,6 +71,7 @@ def test_another_process_compiles_nothing_and_gives_the_same_bits(tmp_path: Path
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_programs_that_jax_kept_are_not_kept_again(tmp_path: Path) -> None:
     """XLA writes such a program so that it fails when it runs."""
     counts = report(process("jax", str(tmp_path)))

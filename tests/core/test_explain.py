@@ -142,6 +142,7 @@ def test_what_is_said_to_make_a_store_smaller_does() -> None:
     assert after.get("fed", 0) * 50 <= sizes(program)["fed"]
 
 
+@pytest.mark.slow
 def test_a_step_is_a_loop_by_an_option_or_by_its_price() -> None:
     option = "an option makes it one: `disable`, `tile` or `checkpoint`"
 

@@ -489,6 +489,7 @@ def test_gradients_around_a_ring_are_those_of_fewer_or_more_points(points: int) 
     assert "for i" not in program.text() and "Gather(axis=0)" not in program.text("sdg")
 
 
+@pytest.mark.slow
 def test_a_branch_whose_readers_have_many_limits() -> None:
     """The readers of `x[t]` in the last branch are in more pieces than are looked at: no range of them is exact, but t is their own."""
     ctx = tp.Context("i", "t")

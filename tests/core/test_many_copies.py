@@ -50,6 +50,7 @@ def alone() -> tuple[Learned, tp.Program[Any]]:
     return learned, learned[0].compile(learned[1], learned[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", fast(["staged", "interpreted"], "interpreted"))
 def test_each_copy_is_the_program_alone(executor: str, alone: tuple[Learned, tp.Program[Any]]) -> None:
     (ctx, bounds, outputs, seen), once = alone

@@ -58,6 +58,7 @@ def assert_near(result: Any, expected: Any) -> None:
     assert np.abs(np.asarray(result) - np.asarray(expected)).max() <= 1e-5 * max(np.abs(expected).max(), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", fast(FORMS, "sum of products"))
 def test_values_and_gradients(form: str) -> None:
     ctx, T, outputs, _ = program(form)

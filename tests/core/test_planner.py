@@ -84,6 +84,7 @@ def test_what_fits_is_left_as_it_is(compilations: list[str]) -> None:
     assert attention().choice is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", fast(["jax", "numpy"], "numpy"))
 def test_a_step_becomes_a_loop(backend: str) -> None:
     free = shared(attention, backend=backend)
@@ -103,6 +104,7 @@ def test_a_gradient_gets_checkpoints() -> None:
     assert_all_same(program.run(data(900)), free.run(data(900)))
 
 
+@pytest.mark.slow
 def test_of_the_forms_that_fit_the_fastest_is_taken() -> None:
     limit = peak(shared(training, disable=("vectorize(t)",)))
     program = training(memory_limit=limit)
@@ -137,6 +139,7 @@ def test_a_refusal_names_the_smallest_limit_that_would_do(make: Any) -> None:
     assert peak(program) == int(match[1])
 
 
+@pytest.mark.slow
 def test_what_was_chosen_and_why_is_explained() -> None:
     program = shared(attention, memory_limit=peak(shared(attention, backend="jax")) // 4, backend="jax")
     text = program.explain().split("\n\n")[0]
@@ -146,6 +149,7 @@ def test_what_was_chosen_and_why_is_explained() -> None:
     assert "memory_limit" not in shared(attention, backend="jax").explain()
 
 
+@pytest.mark.slow
 def test_the_options_of_the_user_stay() -> None:
     program = attention(memory_limit=peak(shared(attention, backend="jax")) // 4, disable=("cse",), seed=3)
     assert "cse" in program.config.disable and program.config.seed == 3 and "vectorize(t)" in program.config.disable

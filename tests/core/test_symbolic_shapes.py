@@ -89,6 +89,7 @@ def results() -> dict[str, Any]:
     return {name: dict(zip(every, values, strict=True)) for name, values in by_setting.items()}
 
 
+@pytest.mark.slow
 def test_sizes_and_positions_may_vary(results: dict[str, Any]) -> None:
     for setting in SETTINGS:
         for name, values in results[setting].items():

@@ -92,6 +92,7 @@ def test_a_command_that_compiles_nothing_imports_no_jax(command: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_threads_may_use_the_first_name_at_the_same_time() -> None:
     code = """
 import threading, tempo_core as tp

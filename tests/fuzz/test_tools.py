@@ -45,6 +45,7 @@ def broken_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NumpyBackend, "kernels", {**NumpyBackend.kernels, ops.Binary: broken})
 
 
+@pytest.mark.slow
 def test_a_wrong_result_is_found_and_made_small(broken_maximum: None) -> None:
     """With a kernel broken on purpose, some program fails, and the small program still uses the kernel."""
     for seed in range(200):

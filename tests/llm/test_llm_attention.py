@@ -54,7 +54,7 @@ def make_generator(values: dict[str, Any], tensors: Any, directory: Any, attenti
 
 
 @pytest.mark.parametrize(  # "full" and "causal" are in test_llm_generate
-    "name", fast([name for name in PATTERNS if name not in ("full", "causal")], "window=W+sink=K", "dilated=D+window=W")
+    "name", fast([name for name in PATTERNS if name not in ("full", "causal")], "window=W+sink=K")
 )
 def test_a_pattern_generates_the_oracles_tokens(values: dict[str, Any], random_tensors: Any, write_model: Any, name: str) -> None:
     tensors = random_tensors(values)
@@ -87,6 +87,7 @@ LAYERED = {  # one pattern per layer, by their names in PATTERNS
 FIRST, SECOND = LAYERED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("attention", "backend"), [pytest.param(FIRST, "jax", marks=pytest.mark.slow), (SECOND, "numpy")])
 def test_layers_with_different_patterns(
     values: dict[str, Any], random_tensors: Any, write_model: Any, attention: str, backend: str

@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 from tempo_core.planner import Planner
 from tempo_llm.cli import app
 from tempo_llm.generate import Decoding, Generator, Request
+from tests.cases import fast
 from tests.llm import models
 
 
@@ -123,6 +124,7 @@ def test_a_damaged_checkpoint_is_one_line_and_no_traceback(cli: Any, whole_model
     assert result.exit_code == 1 and "model.safetensors is damaged" in result.stderr and "Traceback" not in result.output
 
 
+@pytest.mark.slow
 def test_json_and_text_of_a_batch(cli: Any, whole_model: Path, tmp_path: Path) -> None:
     (tmp_path / "prompt.txt").write_text("the brown fox")
     common = ["generate", "-m", whole_model, "--prompt", "a dog", "--max-tokens", 6, "--temperature", 0, "--max-context", 24]
@@ -203,6 +205,7 @@ def test_help_does_not_import_the_compiler() -> None:
     assert done.stdout.endswith("modules: set()\n")
 
 
+@pytest.mark.slow
 def test_prompts_and_completions_as_lines_of_json(cli: Any, whole_model: Path, tmp_path: Path) -> None:
     lines = ['{"prompt": "a dog"}', '"the fox"', ""]
     (tmp_path / "prompts.jsonl").write_text("\n".join(lines))
@@ -258,6 +261,7 @@ def test_a_command_that_is_mistyped_is_no_prompt(cli: Any) -> None:
         assert "Did you mean" not in cli(text, "-m", "none").stderr, text
 
 
+@pytest.mark.slow
 def test_tokens_that_do_not_fit_are_cut(cli: Any, whole_model: Path) -> None:
     common = ["generate", "-m", whole_model, "--raw", "--ignore-eos", "--max-context", 12, "-p", "a dog", "-p", "the fox"]
     result = cli(*common, "-n", 500, "--json")
@@ -298,6 +302,7 @@ def test_the_model_says_how_tokens_are_chosen(cli: Any, whole_model: Path) -> No
     assert "generation_config.json: top_k is 'many'; it must be a whole number" in cli(*common).stderr
 
 
+@pytest.mark.slow
 def test_flags_from_a_file(cli: Any, whole_model: Path, tmp_path: Path) -> None:
     file = tmp_path / "flags.json"
     common = ["generate", "-m", whole_model, "--prompt", "a dog", "--raw", "--json", "--ignore-eos", "--config", file]
@@ -390,6 +395,7 @@ def test_the_version(cli: Any) -> None:
     assert result.exit_code == 0 and result.stdout == f"tempo-llm {version('tempo-dl')}\n"
 
 
+@pytest.mark.slow
 def test_the_last_newline_of_a_file_is_no_part_of_a_prompt(cli: Any, whole_model: Path, tmp_path: Path) -> None:
     (tmp_path / "unix.txt").write_bytes(b"a dog\n")
     (tmp_path / "windows.txt").write_bytes(b"a dog\r\n")
@@ -409,6 +415,7 @@ def test_the_mark_at_the_beginning_of_a_file_is_no_part_of_a_prompt(cli: Any, wh
     assert [json.loads(line)["prompt"] for line in result.stdout.splitlines()] == ["a dog"] * 3, result.output
 
 
+@pytest.mark.slow
 def test_lines_have_ids_and_settings(cli: Any, whole_model: Path) -> None:
     common = ["generate", "-m", whole_model, "--raw", "--ignore-eos", "-n", 3, "--seed", 4, "--jsonl", "-"]
     lines = [
@@ -441,6 +448,7 @@ def test_lines_have_ids_and_settings(cli: Any, whole_model: Path) -> None:
         assert wrong.exit_code == 1 and message in wrong.stderr and wrong.stdout == "", wrong.output
 
 
+@pytest.mark.slow
 def test_lines_have_seeds_and_stops(cli: Any, whole_model: Path) -> None:
     common = ["generate", "-m", whole_model, "--raw", "--ignore-eos", "-n", 4, "--temperature", 1.5]
     alone = [cli(*common, "-p", "a dog", "--seed", seed).stdout[:-1] for seed in (1, 2)]
@@ -500,7 +508,7 @@ def test_lines_with_equal_settings_share_batches(cli: Any, whole_model: Path, mo
     assert [int(count) for count in re.findall(r"(\d+) tokens in", result.stderr)] == [8, 8, 2, 2]
 
 
-@pytest.mark.parametrize("is_interrupted", [False, True])
+@pytest.mark.parametrize("is_interrupted", fast([False, True], True))
 def test_lines_of_a_pipe_are_answered_as_they_come(whole_model: Path, shared_programs: Path, is_interrupted: bool) -> None:
     arguments = ["generate", "-m", str(whole_model), "--raw", "-n", "2", "--cache", str(shared_programs), "--jsonl", "-"]
     command = [sys.executable, "-c", "from tempo_llm.cli import main; main()", *arguments]

@@ -31,6 +31,7 @@ def talkative(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, 
     return tempo_llm.load(directory, capacity=128), values, tensors
 
 
+@pytest.mark.slow
 def test_turns_are_one_run(talkative: Any) -> None:
     model, values, tensors = talkative
     chat = model.chat("be kind")

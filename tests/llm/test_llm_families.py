@@ -141,6 +141,7 @@ def test_tokens_equal_those_of_the_oracle(name: str, write_model: Any) -> None:
         assert list(completion.token_ids) == oracle.greedy(values, tensors, row, 5)
 
 
+@pytest.mark.slow
 def test_a_window_is_kept_as_a_window(write_model: Any) -> None:
     """Three layers of seven keep all 32 positions of keys, the others 4: in two loops, of a pair of layers and of one."""
     _, _, directory = model("gemma2", write_model, num_hidden_layers=7)

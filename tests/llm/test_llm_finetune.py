@@ -329,6 +329,7 @@ def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return folder / "run", recipe
 
 
+@pytest.mark.slow
 def test_adapters_alone_have_optimizer_state(whole: tuple[Path, FinetuneRecipe]) -> None:
     names = {name.partition("@")[0] for name in load_file(whole[0] / "state.safetensors")}
     adapters = [f"{matrix}.{part}" for matrix in ("attention.query", "mlp.down") for part in ("lora_a", "lora_b")]

@@ -30,7 +30,7 @@ def make_generator(random_tensors: Any, write_model: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "tied"),
     first(
-        2,
+        1,
         [
             ({}, False),
             ({"num_key_value_heads": 1}, True),
@@ -63,6 +63,7 @@ def test_one_prompt_and_interpreted(values: dict[str, Any], make_generator: Any)
     assert list(result.completions[0].token_ids) == oracle.greedy(values, tensors, PROMPTS[0], 4)
 
 
+@pytest.mark.slow
 def test_rows_on_two_devices(values: dict[str, Any], make_generator: Any) -> None:
     generator, tensors = make_generator({**values, "num_hidden_layers": 1}, devices=2)
     result = generator.generate(PROMPTS[:2], 4, max_context=12)
@@ -72,6 +73,7 @@ def test_rows_on_two_devices(values: dict[str, Any], make_generator: Any) -> Non
     assert alone.completions[0].token_ids == result.completions[0].token_ids
 
 
+@pytest.mark.slow
 def test_prompts_of_a_range_of_lengths_share_one_program(
     fresh_programs: None, values: dict[str, Any], make_generator: Any
 ) -> None:

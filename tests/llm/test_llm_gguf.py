@@ -16,6 +16,7 @@ from tempo_llm import CheckpointError, LlamaConfig, ModelConfigError, RequestErr
 from tempo_llm.cli import app
 from tempo_llm.gguf import KINDS, GgufFile
 from tempo_llm.quantized import dequantize
+from tests.cases import slow
 from tests.llm import models, oracle
 
 gguf = pytest.importorskip("gguf")
@@ -159,7 +160,13 @@ def test_every_kind_is_tested() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "dtype", "error"),
-    [("Q8_0", "int8", 1e-4), ("Q4_0", "int4", 1e-4), ("Q4_K", "int4", 0.05), ("Q6_K", "int8", 0.05), ("F16", "float32", 1e-4)],
+    [
+        slow(("Q8_0", "int8", 1e-4)),
+        ("Q4_0", "int4", 1e-4),
+        ("Q4_K", "int4", 0.05),
+        ("Q6_K", "int8", 0.05),
+        ("F16", "float32", 1e-4),
+    ],
 )
 def test_a_model_keeps_the_form_of_its_blocks(tmp_path: Path, kind: str, dtype: str, error: float) -> None:
     """Q8_0 and Q4_0 are kept exactly, Q6_K and some matrices of Q4_K by the nearest int8. The embedding and the head are Q8_0 in all."""

@@ -73,6 +73,7 @@ def streamed(generator: Generator, chunk: int, **settings: Any) -> list[list[int
     return [rows[place] for place in sorted(rows)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", fast(FAMILIES, "llama"))
 def test_a_text_is_the_same_however_it_is_asked_for(name: str, make: Any) -> None:
     """Numbers of new tokens, alone and beside others, chunks, what is kept of prompts and of texts, and speculation."""
@@ -131,6 +132,7 @@ def test_a_drawn_text_with_longrope_is_the_same(settings: dict[str, Any], make: 
         assert drafted <= 2 * len(PROMPTS) * (NEW - 1) and result.accepted > 0
 
 
+@pytest.mark.slow
 def test_a_drawn_text_with_longrope_is_that_of_its_parts(make: Any) -> None:
     """Without chance but with penalties: each token is the one that follows from penalised logits of the text so far."""
     sampling = Sampling(0.0, repetition_penalty=1.4, frequency_penalty=0.5, presence_penalty=0.2)

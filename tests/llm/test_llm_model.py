@@ -45,6 +45,7 @@ def test_texts_and_ids(model: Model, checkpoint: Any) -> None:
     assert np.asarray(ids).shape and model.generate(np.asarray(ids), 2).completions[0].prompt_ids == tuple(ids)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fresh_programs")
 def test_one_program_serves_all_prompts_and_lengths(checkpoint: Any) -> None:
     model = tempo_llm.load(checkpoint[0], capacity=64)
@@ -150,6 +151,7 @@ def test_text_waits_while_it_may_be_a_part_of_a_character_or_of_a_stop_string(mo
         assert all("\ufffd" not in part for part in parts) and sum(bool(part) for part in parts) > 2
 
 
+@pytest.mark.slow
 def test_samples_follow_seed_prompt_and_position_and_not_the_batch(model: Model) -> None:
     sampling = Sampling(1.5, top_k=40)
     prompts = [IDS, [9, 9], [1, 4, 200]]
@@ -164,6 +166,7 @@ def test_samples_follow_seed_prompt_and_position_and_not_the_batch(model: Model)
     assert model.generate(prompts[1], 10, sampling=sampling, seed=6, ignore_eos=True).completions[0].token_ids != alone.token_ids
 
 
+@pytest.mark.slow
 def test_logprobs_are_those_of_the_logits(model: Model, checkpoint: Any) -> None:
     result = model.generate([IDS, IDS[:3]], 5, logprobs=3, ignore_eos=True)
     stream = model.generate([IDS, IDS[:3]], 5, logprobs=3, ignore_eos=True, stream=True, chunk=2)

@@ -185,6 +185,7 @@ def test_logits_are_those_of_the_quantized_weights(values: dict[str, Any], write
 FAST = (("phi3", "int8"),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [

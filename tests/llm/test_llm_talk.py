@@ -127,6 +127,7 @@ def talked(stdin: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_talk_is_saved_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "odd.json").write_text('[{"role": "cat", "content": "meow"}]')

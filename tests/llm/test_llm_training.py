@@ -240,6 +240,7 @@ def test_a_run_of_one_report_or_of_reports_of_one_update(override: str, tmp_path
     assert "NaN" not in text and json.loads(text)["loss"] == written["loss"]
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_before_it_computes_has_the_losses_of_its_state(tmp_path: Path) -> None:
     def stop(text: str) -> None:
         if text.startswith("2/6"):
@@ -260,6 +261,7 @@ def test_a_run_that_stops_before_it_computes_has_the_losses_of_its_state(tmp_pat
     assert f",{stopped['loss']:.9g},{stopped['held_out_loss']:.9g}," in (path / "metrics.csv").read_text()
 
 
+@pytest.mark.slow
 def test_a_state_without_losses_goes_on(tmp_path: Path) -> None:
     """It was written by an earlier version: the losses are those that are computed, or unknown."""
     recipe, path = tiny("updates=2"), tmp_path / "run"
@@ -318,6 +320,7 @@ def test_another_recipe_does_not_go_on(whole: tuple[Path, training.Outcome], tmp
     assert chosen_run(tiny("learning_rate=0.01"), "tiny", whole[0] / "model" / "..", False, str(whole[0]))[1]
 
 
+@pytest.mark.slow
 def test_another_text_does_not_go_on(tmp_path: Path) -> None:
     def stop(text: str) -> None:
         if text.startswith("2/6"):
@@ -362,6 +365,7 @@ def test_training_that_diverges_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     assert not (tmp_path / "run/state.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_training_that_diverges_keeps_the_last_good_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     receive = training._Reports.receive
 

@@ -15,6 +15,7 @@ from tempo_llm.prefixes import Prefixes
 from tempo_llm.requests import Generation, Request
 from tempo_llm.sampling import GREEDY
 from tempo_llm.speculation import LONGEST_NGRAM, ngrams
+from tests.cases import fast, slow
 from tests.llm import models, oracle
 from tests.llm.test_llm_families import config as family
 
@@ -66,22 +67,23 @@ PATTERNS = [
 ]
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", fast(PATTERNS, "window=3+sink=2", "block=5"))
 def test_greedy_text_is_the_same_for_all_patterns(make: Any, pattern: str) -> None:
     generator = make(small(), attention=Attention.parse(pattern))
     assert same_text(generator).accepted > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["qwen3_next", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen3_5_text", "gemma3_text", "gpt_oss", "phi3"))],
+    ["qwen3_next", "qwen3_5_text", "gemma3_text", "gpt_oss", "phi3"],
 )
 def test_greedy_text_is_the_same_for_families(make: Any, name: str) -> None:
     generator = make(family(name, {"vocab_size": VOCABULARY}))
     same_text(generator, PROMPTS[:2], 10, 2)
 
 
-@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("count", fast([1, 2, 7], 2))
 def test_compiled_text_is_the_oracles(make: Any, random_tensors: Any, count: int) -> None:
     values = small(num_hidden_layers=1)
     result = make(values, backend="jax").generate(PROMPTS, NEW, speculate=count)
@@ -95,9 +97,9 @@ def test_compiled_text_is_the_oracles(make: Any, random_tensors: Any, count: int
 @pytest.mark.parametrize(
     "sampling",
     [
-        Sampling(0.7),
+        slow(Sampling(0.7)),
         Sampling(1.2, top_k=4, top_p=0.9, logit_bias={3: 1.5}),
-        Sampling(0.0, repetition_penalty=1.3, frequency_penalty=0.4, presence_penalty=0.2),
+        slow(Sampling(0.0, repetition_penalty=1.3, frequency_penalty=0.4, presence_penalty=0.2)),
     ],
     ids=["temperature", "filters", "penalties"],
 )
@@ -106,6 +108,7 @@ def test_drawn_text_is_the_same(make: Any, sampling: Sampling) -> None:
     same_text(generator, sampling=sampling, samples=2, seed=5)
 
 
+@pytest.mark.slow
 def test_the_distribution_is_the_models(make: Any, random_tensors: Any) -> None:
     values, prompt, temperature, samples = small(num_hidden_layers=1, vocab_size=4), [1, 3, 2, 1, 3], 2.0, 2000
     generator = make(values, backend="jax")
@@ -138,6 +141,7 @@ def test_logprobs_are_the_same(make: Any) -> None:
 # -- ends ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_ends_and_limits_in_the_middle_of_a_round(make: Any) -> None:
     generator = make(small())
     whole = texts(generator.generate(PROMPTS, NEW))
@@ -236,6 +240,7 @@ def test_mistakes_are_named(make: Any) -> None:
         both.generate([[1]], 2, speculate=2)
 
 
+@pytest.mark.slow
 def test_stores_are_as_long_as_the_reach_and_the_drafted_tokens(make: Any) -> None:
     def slots(pattern: str) -> set[str]:
         """The types of the stores of keys of new tokens."""

@@ -23,6 +23,7 @@ def generate(model: Path, *flags: str) -> dict[str, object]:
     return report
 
 
+@pytest.mark.slow
 def test_the_report_has_rounds_and_the_same_text(whole_model: Path) -> None:
     alone, report = generate(whole_model), generate(whole_model, "--speculate", "2")
     assert report["token_ids"] == alone["token_ids"] and "speculation" not in alone
@@ -31,6 +32,7 @@ def test_the_report_has_rounds_and_the_same_text(whole_model: Path) -> None:
     assert counts["accepted_per_round"] == counts["accepted"] / counts["rounds"]
 
 
+@pytest.mark.slow
 def test_a_draft_model_by_its_name(whole_model: Path) -> None:
     report = generate(whole_model, "--speculate", "10", "--draft-model", str(whole_model))
     assert report["speculation"] == {"rounds": 1, "accepted": 10, "accepted_per_round": 10.0}

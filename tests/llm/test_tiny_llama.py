@@ -88,6 +88,7 @@ def test_all_sums_of_digits_are_right(model: Model, form: str) -> None:
     assert wrong_sums(model, form) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["{} + {} =", "What is {} + {}?"])
 def test_sums_are_right_in_the_middle_of_a_chat(model: Model, form: str) -> None:
     turns = [
@@ -110,6 +111,7 @@ def test_sums_in_other_words_are_as_right_as_the_page_says(model: Model) -> None
         assert abs(100 - len(wrong_sums(model, form)) - int(right)) <= 2, form
 
 
+@pytest.mark.slow
 def test_it_answers_in_a_chat(model: Model) -> None:
     chat = model.chat()
     questions = (
@@ -144,6 +146,7 @@ def test_narrow_weights_are_as_close_as_the_page_says(model: Model, dtype: str) 
     assert limit is None or float(np.quantile(shares, 0.99)) <= limit
 
 
+@pytest.mark.slow
 def test_the_perplexity_of_held_out_text_is_that_of_the_card(model: Model, recipe: TrainRecipe, text: Text) -> None:
     codec = tokenizers.Tokenizer.from_file(str(model.directory / "tokenizer.json"))
     rows = Rows(packed(codec, text.held_out, recipe.length)[: recipe.eval_rows])

@@ -158,6 +158,7 @@ def test_the_whole_program(name, golden):
     golden(f"paper/alg_{name}.txt", reinforce(WINDOWS[name], cart_pole=True).program().text("program", full=True))
 
 
+@pytest.mark.slow
 def test_checkpoints_are_saved_where_the_condition_holds():
     made = reinforce(5, cart_pole=True, iterations=11, steps=6)
     made.program(tp.Config()).run()

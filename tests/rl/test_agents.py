@@ -20,6 +20,7 @@ from tempo_rl.env.transition import Transition
 from tempo_rl.recipe import ALGORITHMS, ActorCriticRecipe, DQNRecipe, PPORecipe, Recipe, ReinforceRecipe, load_recipe, make_recipe
 from tempo_rl.rundir import create_run
 from tempo_rl.train import train as run_training
+from tests.cases import fast, slow
 from tests.rl.continuous_losses import CONTINUOUS
 from tests.rl.scripted import ID
 
@@ -244,7 +245,7 @@ def plain_jax() -> Iterator[None]:
             },
             marks=pytest.mark.slow,
         ),
-        {"algorithm": "actor_critic"},
+        slow({"algorithm": "actor_critic"}),
         pytest.param({"algorithm": "reinforce"}, marks=pytest.mark.slow),
         pytest.param({"algorithm": "reinforce", "baseline": True, "vf_coef": 0.3}, marks=pytest.mark.slow),
     ],
@@ -365,6 +366,7 @@ def test_updates_beyond_the_divergence_are_not_made() -> None:
             np.testing.assert_allclose(after[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plain_jax", "each_row_once")
 @pytest.mark.parametrize("double_q", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_q_learning_draws_from_the_last_iterations_and_follows_its_target(double_q: bool) -> None:
@@ -392,6 +394,7 @@ def test_q_learning_draws_from_the_last_iterations_and_follows_its_target(double
     assert np.abs(recorder.parameters[0]["policy.0.weight"] - recorder.parameters[3]["policy.0.weight"]).max() > 0.05
 
 
+@pytest.mark.slow
 def test_the_replay_buffer_is_a_window_of_the_past() -> None:
     """The stores of a long run have the size of the buffer, and grow with it alone."""
 
@@ -407,6 +410,7 @@ def test_the_replay_buffer_is_a_window_of_the_past() -> None:
     assert 80 * row <= bytes_of(160, 400) - bytes_of(80, 400) <= 2 * 80 * row  # the rows, and at most a copy of them
 
 
+@pytest.mark.slow
 def test_exploration_falls_in_a_line_and_stays() -> None:
     keys = {
         "algorithm": "dqn",
@@ -581,6 +585,7 @@ def test_returns_of_one_step_and_of_the_whole_rollout_are_special_cases() -> Non
         np.testing.assert_allclose(result, target)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plain_jax")
 @pytest.mark.parametrize("keys", [{"n_step": 3}, pytest.param({"gae_lambda": 0.6}, marks=pytest.mark.slow)], ids=str)
 def test_actor_critic_learns_from_n_steps_and_from_lambda_returns(keys: dict[str, Any]) -> None:
@@ -605,6 +610,7 @@ def test_actor_critic_learns_from_n_steps_and_from_lambda_returns(keys: dict[str
         np.testing.assert_allclose(recorder.parameters[0][name], expected, rtol=1e-3, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plain_jax", "each_row_once")
 def test_q_learning_from_n_steps() -> None:
     """The loss over all rows of two iterations: returns of up to three steps, which end with episodes and with the newest step."""
@@ -621,7 +627,7 @@ def test_q_learning_from_n_steps() -> None:
 
 
 @pytest.mark.usefixtures("plain_jax", "each_row_once")
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("n", fast([1, 3], 3))
 def test_a_replay_buffer_normalises_where_it_is_used(n: int) -> None:
     """Losses over all rows of two iterations: observations and rewards of both are normalised by all that came before the second one."""
     keys = {"algorithm": "dqn", "total_timesteps": 56, "buffer_size": 28, "batch_size": ROWS, "gradient_steps": 1, "n_step": n}

@@ -28,7 +28,7 @@ from tempo_rl.env.source import source_of
 from tempo_rl.errors import CheckpointError, EnvError, RecipeError, RLError, RunError
 from tempo_rl.recipe import ActorCriticRecipe, DQNRecipe, PPORecipe, ReinforceRecipe, SACRecipe, TD3Recipe, make_recipe
 from tempo_rl.train import TrainingError
-from tests.cases import cells, first
+from tests.cases import cells, fast, first, slow
 from tests.rl.scripted import ID, Scripted
 
 SMALL: Any = {"num_envs": 2, "num_steps": 4, "total_timesteps": 24, "hidden": [3], "eval_episodes": 0}
@@ -65,11 +65,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> REINFORCE:
     return REINFORCE("CartPole-v1", **SMALL).train(tmp_path_factory.mktemp("trained") / "run")
 
 
+@pytest.mark.slow
 def test_training_leaves_parameters_and_a_result(trained: REINFORCE) -> None:
     assert trained.parameters is not None and trained.result is not None
     assert trained.parameters["policy.0.weight"].shape == (4, 3) and trained.result["env_steps"] == 24
 
 
+@pytest.mark.slow
 def test_the_speed_is_that_of_training_alone() -> None:
     result = A2C("CartPole-v1", **(SMALL | {"eval_episodes": 2})).train(cache=False).result
     assert result is not None and result["evaluation_seconds"] > 0.0
@@ -365,9 +367,7 @@ SPACES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("space", "kind"), cells(SPACES, [Choices, Integers], fast=[("Discrete", Choices), ("Discrete", Integers)])
-)
+@pytest.mark.parametrize(("space", "kind"), cells(SPACES, [Choices, Integers], fast=[("Discrete", Integers)]))
 def test_observations_of_integers_train(space: str, kind: Any) -> None:
     given, shape = SPACES[space]
     agent = A2C(kind(given), **(SMALL | {"total_timesteps": 16}))
@@ -402,7 +402,7 @@ class Broken(Counting):
         return jnp.where((next_state[0] == 2.0) & (self.what == "a reward"), jnp.inf, 1.0)
 
 
-@pytest.mark.parametrize("what", ["an observation", "a reward"])
+@pytest.mark.parametrize("what", fast(["an observation", "a reward"], "a reward"))
 def test_a_number_of_an_environment_in_jax_that_is_not_finite_is_blamed_on_it(what: str) -> None:
     with pytest.raises(
         TrainingError, match=rf"Broken gave {what} that is not finite: .*in environment 0 at step 2 of its episode"
@@ -422,6 +422,7 @@ def test_where_nobody_looked_neither_the_environment_nor_the_learning_rate_is_bl
         A2C(Counting(), **SMALL, **DIVERGING).train()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", first(1, [Counting(), "CartPole-v1"]), ids=["in JAX", "on the host"])
 def test_where_all_numbers_were_checked_the_learning_rate_is_blamed(env: Any) -> None:
     with pytest.raises(
@@ -431,8 +432,8 @@ def test_where_all_numbers_were_checked_the_learning_rate_is_blamed(env: Any) ->
     assert "either" not in str(raised.value)
 
 
-@pytest.mark.parametrize("what", ["an observation", "a reward"])
-@pytest.mark.parametrize(("kind", "keys"), [(A2C, {}), (PPO, {"num_minibatches": 2, "frames": 2}), (REINFORCE, {})])
+@pytest.mark.parametrize("what", fast(["an observation", "a reward"], "a reward"))
+@pytest.mark.parametrize(("kind", "keys"), [(A2C, {}), (PPO, {"num_minibatches": 2, "frames": 2}), slow((REINFORCE, {}))])
 def test_a_number_that_is_not_finite_is_found_at_its_step(
     what: str, kind: Any, keys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,6 +446,7 @@ def test_a_number_that_is_not_finite_is_found_at_its_step(
         kind(Broken(what), **SMALL, **keys, check_finite=True).train()
 
 
+@pytest.mark.slow
 def test_looking_at_each_step_changes_nothing(tmp_path: Path) -> None:
     for name, looks in (("plain", False), ("checked", True)):
         A2C(Counting(), **SMALL, check_finite=looks).train(tmp_path / name)

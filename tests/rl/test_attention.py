@@ -17,6 +17,7 @@ from tempo_rl.errors import RecipeError
 from tempo_rl.evaluate import Policy
 from tempo_rl.models import build_model
 from tempo_rl.recipe import PPORecipe, make_recipe
+from tests.cases import fast
 from tests.rl.test_agents import SMALL, Adam, Arrays, numpy_gae, train
 
 ATTENTION = {
@@ -134,6 +135,7 @@ def test_updates_are_those_of_plain_jax(window: int | None) -> None:
             w = dict(recorder.parameters[iteration])
 
 
+@pytest.mark.slow
 def test_acting_and_learning_give_equal_log_probabilities() -> None:
     """Without an update in between, the ratio of the probabilities is 1: its mean deviation from 1 is rounding."""
     keys = {"update_epochs": 1, "attention_window": 3, "learning_rate": 1e-12, "norm_adv": False, "vf_coef": 0.0, "ent_coef": 0.0}
@@ -142,7 +144,7 @@ def test_acting_and_learning_give_equal_log_probabilities() -> None:
         assert row["clipfrac"] == 0 and abs(row["approx_kl"]) < 1e-9
 
 
-@pytest.mark.parametrize("window", [3, None])
+@pytest.mark.parametrize("window", fast([3, None], None))
 def test_playing_keeps_the_last_steps_of_its_episode(window: int | None) -> None:
     recipe = make_recipe(SMALL | ATTENTION | {"attention_window": window})
     spaces = Observations((2,), "float32"), Discrete(3)

@@ -25,6 +25,7 @@ from tempo_rl.env.source import source_of
 from tempo_rl.env.vector import HostVectorEnvironment, vectorized
 from tempo_rl.errors import EnvError
 from tempo_rl.rundir import RunDirectory
+from tests.cases import fast
 from tests.rl.scripted import Scripted
 
 HERE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -118,7 +119,7 @@ def test_one_that_blocks_in_another_thread_ends_too() -> None:
     assert errors and "Slow.step() has not returned within 0.2 s" in errors[0]
 
 
-@pytest.mark.parametrize("where", ["reset", "state"])
+@pytest.mark.parametrize("where", fast(["reset", "state"], "state"))
 def test_one_in_another_process_ends_with_its_name(where: str) -> None:
     env = vectorized(partial(Blocking, where), "Slow", 1, vectorization="async")
     env.timeout = 2.0
@@ -152,6 +153,7 @@ class WaitsAtOnce(Blocking):
         time.sleep(ENOUGH)
 
 
+@pytest.mark.slow
 def test_training_ends_and_keeps_the_last_iteration(tmp_path: Path) -> None:
     agent = A2C(
         lambda: BlocksLate(),

@@ -100,6 +100,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert result.exit_code == 0 and result.output == f"tempo-rl {version('tempo-dl')}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_a_full_standard_output_is_one_line() -> None:
     with open("/dev/full", "w") as full:
@@ -138,6 +139,7 @@ def test_a_program_that_needs_too_much_memory_is_refused(tmp_path: Path, monkeyp
     assert result.exit_code == 1 and "but memory_limit allows 100" in result.output and not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_plan_under_a_limit_of_memory() -> None:
     small = "reinforce", "num_envs=2", "num_steps=4"
     result = run("plan", *small, "--memory-limit", "1GiB", "--no-cache")
@@ -240,6 +242,7 @@ def test_doctor_calibrates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert run("doctor", "--out", "x").exit_code == 1
 
 
+@pytest.mark.slow
 def test_a_valid_recipe_is_not_compiled_by_xla(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPO_CACHE", "off")
     monkeypatch.setattr(jax.stages.Lowered, "compile", lambda *_, **__: pytest.fail("XLA compiles a program"))

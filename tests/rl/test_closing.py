@@ -88,6 +88,7 @@ def test_loggers(ending: Ending, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert outcome.evaluation is not None and ending.line("TensorBoard's writer") in said and ending.has_result == [True]
 
 
+@pytest.mark.slow
 def test_a_logger_that_raises_gets_no_more_rows_and_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Writer:
         def __init__(self, logdir: str): ...

@@ -22,6 +22,7 @@ from tempo_rl.env.transition import Transition
 from tempo_rl.errors import EnvError, RecipeError
 from tempo_rl.monitor import lower
 from tempo_rl.recipe import DQNRecipe, SACRecipe, TD3Recipe, make_recipe
+from tests.cases import slow
 from tests.rl.continuous_losses import CONTINUOUS
 from tests.rl.scripted import ID
 from tests.rl.test_agents import Adam, Arrays, Recorder, variance_of_returns
@@ -78,14 +79,16 @@ def of(w: Arrays, *names: str) -> dict[str, Any]:
     [
         {"algorithm": "sac", "gradient_steps": 2},
         pytest.param({"algorithm": "sac", "gradient_steps": 2, "autotune": False, "alpha": 0.3}, marks=pytest.mark.slow),
-        {
-            "algorithm": "sac",
-            "gradient_steps": 4,
-            "policy_frequency": 2,
-            "noise_correlation": 0.5,
-            "max_grad_norm": 0.5,
-            "norm_reward": True,
-        },
+        slow(
+            {
+                "algorithm": "sac",
+                "gradient_steps": 4,
+                "policy_frequency": 2,
+                "noise_correlation": 0.5,
+                "max_grad_norm": 0.5,
+                "norm_reward": True,
+            }
+        ),
         {"algorithm": "td3", "gradient_steps": 4, "policy_noise": 0.4, "norm_reward": True},
     ],
     ids=["sac", "sac_fixed_alpha", "sac_delayed", "td3"],
@@ -332,6 +335,7 @@ def test_stacks_are_made_of_frames_that_are_stored_once() -> None:
         Replay.of(recipe.model_copy(update={"buffer_size": 6}), Observations((3, 1, 1), "uint8", frames=3), i, (I, I), (i,))
 
 
+@pytest.mark.slow
 def test_final_pictures_are_not_kept() -> None:
     """A buffer of 400 more steps needs 400 more pictures of bytes, and small numbers, also if agents see stacks of three."""
 

@@ -31,6 +31,7 @@ from tempo_rl.recipe import make_recipe
 from tempo_rl.resume import chosen_run
 from tempo_rl.rundir import RunDirectory, create_run
 from tempo_rl.train import train
+from tests.cases import fast
 from tests.rl.scripted import Scripted
 
 TINY: dict[str, Any] = {
@@ -66,7 +67,7 @@ def test_the_limit_is_that_of_an_episode_and_not_of_the_evaluation() -> None:
     assert play(env, nothing, 20, most_steps=10).lengths.tolist() == [9] * 20
 
 
-@pytest.mark.parametrize("eval_every", [0, 1])
+@pytest.mark.parametrize("eval_every", fast([0, 1], 1))
 def test_training_ends_though_an_episode_of_its_evaluation_does_not(eval_every: int, tmp_path: Path) -> None:
     keys: Any = {"num_envs": 1, "num_steps": 4, "total_timesteps": 12, "hidden": [4], "eval_episodes": 40, "eval_max_steps": 30}
     agent, said = REINFORCE(Endless, **keys, eval_every=eval_every), list[str]()
@@ -82,6 +83,7 @@ def trained(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_command_has_the_limit_as_a_flag(tmp_path: Path) -> None:
     run = trained(tmp_path / "run")
     command = CliRunner().invoke(app, ["eval", str(run), "--episodes", "3", "--max-steps", "4"])
@@ -134,6 +136,7 @@ def test_the_bar_of_training_shows_an_evaluation(monkeypatch: pytest.MonkeyPatch
     assert lines == ["evaluating: 3/20 episodes ended, 500 steps"]
 
 
+@pytest.mark.slow
 def test_training_shows_both_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: dict[type, int] = {}
 
@@ -155,6 +158,7 @@ def test_training_shows_both_evaluations(tmp_path: Path, monkeypatch: pytest.Mon
 # -- Ctrl-C ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_command_with_the_episodes_that_ended(tmp_path: Path) -> None:
     run = trained(tmp_path / "run")
     code = "import tempo_rl.progress\ntempo_rl.progress.EVERY = 0.2\nfrom tempo_rl.cli import main\nmain()\n"

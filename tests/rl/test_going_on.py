@@ -15,6 +15,7 @@ from tempo_rl import A2C, Agent, Algorithm, Monitor, Recipe
 from tempo_rl.agents.reinforce import reinforce
 from tempo_rl.cli import app
 from tempo_rl.errors import CheckpointError, RunError
+from tests.cases import fast
 
 KEYS: Any = {"num_envs": 2, "num_steps": 4, "hidden": [3], "eval_episodes": 0, "anneal_lr": False, "norm_obs": True}
 
@@ -36,6 +37,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, A2C]:
     return path, A2C("CartPole-v1", total_timesteps=48, **KEYS).train(path)
 
 
+@pytest.mark.slow
 def test_a_finished_run_goes_on_to_more_steps(whole: tuple[Path, A2C], tmp_path: Path) -> None:
     """Weights, optimizer, statistics, random numbers and environments go on: it is the run that had these steps from its start."""
     A2C("CartPole-v1", total_timesteps=24, **KEYS).train(tmp_path / "run")
@@ -57,7 +59,7 @@ def test_a_stopped_run_goes_on_to_more_steps(whole: tuple[Path, A2C], tmp_path: 
     assert rows(tmp_path / "run") == rows(whole[0])
 
 
-@pytest.mark.parametrize("total", [8, 24])
+@pytest.mark.parametrize("total", fast([8, 24], 24))
 def test_an_agent_goes_on(whole: tuple[Path, A2C], tmp_path: Path, total: int) -> None:
     """In this process, from a run, and from a file; also after a single iteration."""
     agent = A2C("CartPole-v1", total_timesteps=total, **KEYS).train(tmp_path / "short")
@@ -75,6 +77,7 @@ def test_an_agent_goes_on(whole: tuple[Path, A2C], tmp_path: Path, total: int) -
         loaded.train(total_timesteps=40)
 
 
+@pytest.mark.slow
 def test_the_command_goes_on(whole: tuple[Path, A2C], tmp_path: Path) -> None:
     run = tmp_path / "run"
     A2C("CartPole-v1", total_timesteps=24, **KEYS).train(run)
@@ -93,6 +96,7 @@ def test_the_command_goes_on(whole: tuple[Path, A2C], tmp_path: Path) -> None:
     assert nothing.exit_code == 1 and "which recipe?" in nothing.output
 
 
+@pytest.mark.slow
 def test_what_counts_with_the_length_is_said(tmp_path: Path) -> None:
     """A learning rate that falls to 0 over the run falls over the longer one from there on."""
     run, keys = (
@@ -122,6 +126,7 @@ def mine(recipe: WithKey, monitor: Monitor) -> Agent:
     return reinforce(recipe, monitor)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_an_algorithm_of_ones_own_is_loaded(tmp_path: Path) -> None:
     """Its run is evaluated, predicts, is saved and goes on; from elsewhere, it needs trust."""
     recipe = tmp_path / "mine.yaml"

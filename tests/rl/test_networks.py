@@ -21,6 +21,7 @@ from tempo_rl.errors import EnvError, RecipeError
 from tempo_rl.evaluate import Policy
 from tempo_rl.models import build_model
 from tempo_rl.recipe import Recipe, make_recipe
+from tests.cases import slow
 from tests.rl.scripted import ID
 
 ENV = {"id": ID, "kwargs": {"ends": [["terminated", 2], ["truncated", 3]]}}
@@ -46,6 +47,7 @@ def picture(state: Any, size: int = 5) -> np.ndarray:
     return image
 
 
+@pytest.mark.slow
 def test_catch_is_its_rules() -> None:
     """A ball is caught, the next one bounces off the left side and is missed: rewards, pictures and the end by hand."""
     env = make_single("jax/Catch-v0", size=5, balls=2)
@@ -185,7 +187,7 @@ class Bits(gym.Env[Any, Any]):
 @pytest.mark.parametrize(
     ("kind", "keys"),
     [
-        (tempo_rl.A2C, {"num_steps": 4}),
+        slow((tempo_rl.A2C, {"num_steps": 4})),
         (tempo_rl.DQN, {"num_steps": 1, "gradient_steps": 1, "batch_size": 4, "buffer_size": 16, "learning_starts": 4}),
     ],
 )

@@ -15,6 +15,7 @@ import tempo_rl
 from tempo_rl.env.spaces import observations_of
 from tempo_rl.env.structured import as_batch
 from tempo_rl.errors import RLError
+from tests.cases import fast
 
 ARM = spaces.Dict(
     {
@@ -86,7 +87,7 @@ def test_the_array_is_that_of_the_environments(kind: str) -> None:
         assert is_one and (one == row).all() and one.shape == (1, *row.shape)
 
 
-@pytest.mark.parametrize("kind", SPACES)
+@pytest.mark.parametrize("kind", fast(SPACES, "Dict"))
 def test_predictions_and_evaluations(kind: str, tmp_path: Path) -> None:
     space = SPACES[kind]
     agent = trained(space)
@@ -120,6 +121,7 @@ def test_an_evaluation_plays_what_a_prediction_says(tmp_path: Path) -> None:
     assert total == returned
 
 
+@pytest.mark.slow
 def test_frames_come_after_the_batch() -> None:
     agent = trained(ARM, frames=2)
     samples = drawn(ARM, 6)

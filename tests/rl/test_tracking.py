@@ -20,6 +20,7 @@ from tempo_rl.recipe import make_recipe
 from tempo_rl.rundir import RunDirectory, create_run
 from tempo_rl.tracking import ANSWER, wandb_tracker
 from tempo_rl.train import train
+from tests.cases import fast
 
 TINY: dict[str, Any] = {
     "algorithm": "reinforce", "env": {"id": "CartPole-v1"}, "num_envs": 2, "num_steps": 4, "total_timesteps": 24, "hidden": [4],
@@ -91,7 +92,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, fake: FakeWandb) -> FakeWandb:
     return fake
 
 
-@pytest.mark.parametrize("problem", [*ERRORS, "blocks"])
+@pytest.mark.parametrize("problem", fast([*ERRORS, "blocks"], "no network"))
 def test_the_run_goes_on_offline(problem: str, enough: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = installed(monkeypatch, FakeWandb(problem, enough))
     if problem == "blocks":
@@ -124,6 +125,7 @@ def test_w_and_b_has_ten_seconds_to_answer(enough: threading.Event, tmp_path: Pa
     assert "WANDB_INIT_TIMEOUT" not in os.environ
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_be_tracked_at_all_goes_on(
     enough: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +138,7 @@ def test_a_run_that_cannot_be_tracked_at_all_goes_on(
     )
 
 
+@pytest.mark.slow
 def test_an_upload_that_never_ends_costs_no_result(
     enough: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

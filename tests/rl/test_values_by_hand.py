@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tempo_rl
+from tests.cases import fast
 
 TABLE: Any = {"embedding": 0, "hidden": [], "anneal_lr": False, "eval_episodes": 0}  # one weight for each observation
 
@@ -60,7 +61,7 @@ class Late(Clock):
         return observation, float(is_last), is_last, False, {}
 
 
-@pytest.mark.parametrize("num_steps", [1, 2, 5])
+@pytest.mark.parametrize("num_steps", fast([1, 2, 5], 1))
 def test_returns_of_three_rewards_go_through_iterations(num_steps: int) -> None:
     """The target network stays near 0, so that the value of the first step is 0 with one reward or two, and 0.5 * 0.5 with three."""
     keys = TABLE | {"num_envs": 4, "num_steps": num_steps, "total_timesteps": 1600, "gradient_steps": num_steps}

@@ -64,6 +64,7 @@ def test_text_reads_and_prints_the_same():
     assert graph[2].name == "w" and graph[0].where == "train.py:3"
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(graphs())
 def test_round_trip_of_random_graphs(graph: Graph):

@@ -10,6 +10,7 @@ import pytest
 
 import tempo_core as tp
 from tests import reference
+from tests.cases import slow
 from tests.core.running import SETTINGS, assert_same
 
 nn = tp.nn
@@ -81,7 +82,9 @@ def trained_over_a_batch_step(layer: Layer) -> tuple[tp.Context, tuple[Any, Any,
     return context, (B, I, T), loss
 
 
-@pytest.mark.parametrize("name", [name for name in LAYERS if name != "gru, mean over a window"])
+@pytest.mark.parametrize(
+    "name", [slow(name) if name == "oscillating ssm" else name for name in LAYERS if name != "gru, mean over a window"]
+)
 def test_training_is_what_its_equations_say(name: str) -> None:
     context, bounds, loss = trained_over_a_batch_step(LAYERS[name][0])
     random = np.random.default_rng(1)

@@ -324,6 +324,7 @@ def test_gates_that_parameters_learn() -> None:
         assert_same(result, value, 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", fast(["of each point", "of a row"], "of a row"))
 def test_numbers_of_points_that_a_run_chooses(name: str) -> None:
     ctx, B, T, outputs = gated(name, "carried")

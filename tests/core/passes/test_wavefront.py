@@ -92,6 +92,7 @@ def test_which_programs_run_by_diagonals(name: str) -> None:
     assert ("diagonal" in [step.name for step in graph.order]) == (not name.startswith("no_table"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     fast(
@@ -143,6 +144,7 @@ def test_diagonals_that_a_column_reads_are_neither_copied_nor_masked() -> None:
     assert padded and not any(padded)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", fast([(3, 4, 5), (1, 3, 3), (3, 1, 4), (2, 4, 1), (4, 2, 2), (2, 6, 3)], (3, 4, 5)))
 def test_a_table_for_all_sweeps(sizes: tuple[int, int, int]) -> None:
     """Each point reads the new values above and to the left, and the values of the sweep before below and to the right."""

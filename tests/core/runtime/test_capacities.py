@@ -15,6 +15,7 @@ import tempo_core as tp
 from tempo_core import prices
 from tempo_core.symbolic.expr import Symbol
 from tests import reference
+from tests.cases import slow
 from tests.core.running import assert_same
 from tests.core.runtime.test_live import EXECUTORS
 
@@ -90,7 +91,7 @@ def test_a_run_of_few_points_computes_few() -> None:
     assert "T up to 10: at" in program.explain()
 
 
-@pytest.mark.parametrize("build", [attention, recurrence, table])
+@pytest.mark.parametrize("build", [attention, recurrence, slow(table)])
 def test_results_are_those_of_the_bound(build: Callable[[], Built]) -> None:
     ctx, bounds, outputs = build()
     program = compiled(build, 12)
@@ -105,6 +106,7 @@ def test_results_are_those_of_the_bound(build: Callable[[], Built]) -> None:
     assert program.compiles == 5
 
 
+@pytest.mark.slow
 def test_two_bounds_are_chosen_apart() -> None:
     with patch.multiple(prices, **ALWAYS):
         program = compiled(table, 64)
@@ -117,6 +119,7 @@ def test_two_bounds_are_chosen_apart() -> None:
         assert_same(result[name], value, 1e-4, name)
 
 
+@pytest.mark.slow
 def test_runs_of_many_points_have_no_conditions_on_their_number() -> None:
     """`I + J >= 3` is true for all but the shortest runs, which have a program of their own; a traced bound may be one of them."""
     program = compiled(table, 64)

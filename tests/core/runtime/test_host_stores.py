@@ -343,6 +343,7 @@ print((resident("VmHWM") - before) / 1e3)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads the memory of a process from Linux")
 def test_data_on_disk_is_never_resident(tmp_path: Path) -> None:
     files = [str(tmp_path / name) for name in ("x", "y")]
@@ -373,6 +374,7 @@ print((resident("VmHWM") - before) / 1e3)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads the memory of a process from Linux")
 def test_a_store_in_a_file_takes_no_memory(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", STORE_IN_A_FILE, str(tmp_path)], capture_output=True, text=True, timeout=300)
@@ -458,6 +460,7 @@ def test_a_limit_of_the_device_moves_values_to_the_host(monkeypatch: pytest.Monk
     assert_all_same(program.run(data(400)), whole.run(data(400)), 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.cpu
 def test_on_a_cpu_the_host_has_no_other_memory() -> None:
     limit = normalised(400).plan().peak_device_bytes // 10

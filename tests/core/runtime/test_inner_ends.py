@@ -215,6 +215,7 @@ def test_work_is_proportional_to_the_points_that_there_are(kind: Any) -> None:
     assert len(calls) <= sum(numbers)
 
 
+@pytest.mark.slow
 def test_loops_end_in_the_program() -> None:
     ctx, bounds, outputs, inputs = gradients()
     program = ctx.compile(bounds, outputs)

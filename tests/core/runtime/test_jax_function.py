@@ -250,6 +250,7 @@ def test_training_loops_of_ones_own_equal_those_of_the_program() -> None:
     assert_same(np.asarray(jax.lax.scan(step, carrying.init({"w": W}), None, 10)[1]), trained, 1e-5)
 
 
+@pytest.mark.slow
 def test_donated_states_leave_the_callers_arrays_alone() -> None:
     program = Attention().program
     f = program.as_jax(carry={"dw": "w"})
@@ -458,6 +459,7 @@ def test_the_shapes_of_inputs_tell_the_bound_and_one_program_serves_all() -> Non
     assert function._call._cache_size() == 1
 
 
+@pytest.mark.slow
 def test_a_traced_bound_is_a_value() -> None:
     program, T = of_any_length()
     function = program.as_jax(gradients={"loss": {"w": "dw", "x": "dx"}})

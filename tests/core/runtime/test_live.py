@@ -257,6 +257,7 @@ def test_wrong_steps_and_counts_are_refused() -> None:
     assert not inner.done
 
 
+@pytest.mark.slow
 def test_a_saved_state_of_another_program_is_refused(tmp_path: Path) -> None:
     run = learning(tp.Config()).start({"x": X}, seed=1)
     run.advance()

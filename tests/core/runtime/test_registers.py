@@ -93,6 +93,7 @@ def test_a_store_is_not_copied_in_the_loop_that_reads_its_last_value() -> None:
     assert copies(compiled("elimination", length, disable=("registers",))) > 0
 
 
+@pytest.mark.slow
 @cpu_only
 def test_a_value_that_is_taken_over_needs_no_selection() -> None:
     def selections(program: tp.Program[Any]) -> int:

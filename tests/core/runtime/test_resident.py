@@ -11,11 +11,7 @@ from tests.cases import fast
 from tests.core.runtime.memory_programs import PROGRAMS
 
 pytestmark = pytest.mark.cpu
-FAST = (
-    "a_chain_of_functions",
-    "attention_over_a_prefix",
-    "a_memory_map",
-)
+FAST = ("a_memory_map",)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

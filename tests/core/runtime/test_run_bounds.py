@@ -124,6 +124,7 @@ def test_values(build: Build, executor: str) -> None:
     check_runs(program)
 
 
+@pytest.mark.slow
 def test_a_step_without_a_loop_is_where_the_run_says() -> None:
     """The points of the last row, `i = I - 1`, where the run chooses I, and only t has a loop."""
     ctx = tp.Context("i", "t")

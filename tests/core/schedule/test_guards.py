@@ -38,7 +38,7 @@ def coprime(count: int, largest_first: bool = False) -> tuple[tp.Context, dict[A
     return ctx, {I: 2, T: 40}, [r, x.grad], {"x": values}
 
 
-@pytest.mark.parametrize("limit", [0, pytest.param(6, marks=pytest.mark.slow), 1000])
+@pytest.mark.parametrize("limit", fast([0, 6, 1000], 1000))
 @pytest.mark.parametrize("largest_first", fast([False, True], True))
 def test_branches_with_coprime_moduli(limit: int, largest_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a condition comes from isl or stays as it is written, the statement runs at the same points."""

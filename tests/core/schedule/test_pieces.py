@@ -42,7 +42,7 @@ def branches(name: str, count: int, clamped: bool) -> tuple[tp.Context, dict[Any
     return ctx, {I: 3, T: 14}, [loss, y, x.grad], {"x": values}
 
 
-@pytest.mark.parametrize(("name", "clamped"), cells(CONDITIONS, (False, True), fast=[("modulo", False), ("apart", True)]))
+@pytest.mark.parametrize(("name", "clamped"), cells(CONDITIONS, (False, True), fast=[("apart", True)]))
 def test_bounded_lifetimes_are_long_enough(name: str, clamped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """All statements are bounded here. No slot is overwritten before its last read, and few are more than the exact ones."""
     ctx, bounds, outputs, fed = branches(name, 3, clamped)

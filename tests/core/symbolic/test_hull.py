@@ -19,6 +19,7 @@ def random_condition(numbers: random.Random, depth: int) -> Bool:
     return numbers.choice([left & right, left | right, ~left])
 
 
+@pytest.mark.slow
 def test_a_hull_is_implied_and_in_one_piece() -> None:
     numbers = random.Random(0)
     tight = 0

@@ -231,6 +231,7 @@ OF_T = (
 OF_BOTH = (maximum(IE - 2, TE), IE + TE, IE - TE, TE % 3 + IE, minimum(3 * TE, 2 * IE + 4))
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, derandomize=True)  # for a few of the draws, isl takes a minute or more
 @given(
     st.sampled_from(FACTORS), st.sampled_from(FACTORS), st.sampled_from(OF_T + OF_BOTH), st.sampled_from(OF_T + OF_BOTH),

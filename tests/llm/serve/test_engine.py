@@ -22,6 +22,7 @@ from tempo_llm.serve.engine import Engine
 from tempo_llm.serve.jobs import Job, Update
 from tempo_llm.serve.programs import sizes_of
 from tempo_llm.serve.rows import Row, choice_of
+from tests.cases import fast
 from tests.llm import models
 from tests.llm.test_llm_families import ROWS
 
@@ -94,7 +95,7 @@ PATTERNS = ["full", "window=20", "window=70+sink=4", "block=32", "dilated=3", "d
 @pytest.mark.parametrize(
     "pattern", [PATTERNS[2], *(pytest.param(each, marks=pytest.mark.slow) for each in PATTERNS if each != PATTERNS[2])]
 )
-@pytest.mark.parametrize("fixed_rows", [False, True])
+@pytest.mark.parametrize("fixed_rows", fast([False, True], True))
 def test_patterns(pattern: str, fixed_rows: bool) -> None:
     check(generator_of(pattern), fixed_rows=fixed_rows)
 
@@ -185,6 +186,7 @@ def test_drained_engines_finish_and_refuse() -> None:
         assert [len(each.wait()) for each in jobs] == [30] * 3 and engine.join(30)
 
 
+@pytest.mark.slow
 def test_settings_are_of_rows() -> None:
     """Rows that draw, with other seeds, beside rows that take the most likely token."""
     generator = generator_of()
@@ -213,7 +215,7 @@ def test_the_sizes_of_programs(rows: int, sizes: tuple[int, ...]) -> None:
     assert sizes_of(rows) == sizes
 
 
-@pytest.mark.parametrize("fixed_rows", [False, True])
+@pytest.mark.parametrize("fixed_rows", fast([False, True], True))
 def test_the_smallest_program_that_has_a_place_for_all_rows_runs(fixed_rows: bool) -> None:
     engine = not_running(generator_of(), 5, fixed_rows)
     for clients, size in enumerate((1, 2, 4, 4, 5), 1):
@@ -226,6 +228,7 @@ def test_the_smallest_program_that_has_a_place_for_all_rows_runs(fixed_rows: boo
     engine._ahead.close()
 
 
+@pytest.mark.slow
 def test_rows_with_gaps_between_them_share_a_small_program() -> None:
     """Rows 0 and 3 of four write on, and get what the generator gives."""
     generator = generator_of()

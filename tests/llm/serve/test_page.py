@@ -50,6 +50,7 @@ def test_the_page_has_no_other_commands() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_code_prints_what_the_page_says(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

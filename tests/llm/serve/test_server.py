@@ -13,6 +13,7 @@ import pytest
 import tempo_llm
 from benchmarks.faults import serve as faults
 from benchmarks.serving import ServerProcess, metric
+from tests.cases import slow
 from tests.llm.serve.conftest import KEY
 
 HEADERS = {"Authorization": f"Bearer {KEY}"}
@@ -40,7 +41,7 @@ def test_models(client: Any) -> None:
     assert model.id == "tiny-llama" and client.models.retrieve("tiny-llama").id == "tiny-llama"
 
 
-@pytest.mark.parametrize("prompt", ["12 + 30 =", "Tom has a cat. " * 9, "x"])
+@pytest.mark.parametrize("prompt", [slow("12 + 30 ="), "Tom has a cat. " * 9, "x"])
 def test_an_answer_is_that_of_generate(client: Any, model: tempo_llm.Model, prompt: str) -> None:
     (expected,) = model.generate(prompt, 24).completions
     answer = client.completions.create(model="tiny-llama", prompt=prompt, max_tokens=24, temperature=0)
@@ -304,6 +305,7 @@ def test_malformed_requests_have_a_reason(server: ServerProcess) -> None:
     assert tally.wrong == [] and tally.malformed == 60
 
 
+@pytest.mark.slow
 def test_sigterm_finishes_what_runs_and_refuses_what_is_new() -> None:
     with ServerProcess("--rows", "1", "--log-level", "error", env={"TEMPO_VERIFY": ""}) as server:
         body = {"model": "tiny-llama", "prompt": "a", "max_tokens": 250, "ignore_eos": True, "stream": True, "temperature": 0}
