@@ -62,9 +62,7 @@ def test_cpu_seconds_are_those_of_rooms(tmp_path: Path) -> None:
         "-k",
         "place",
     ]
-    without = {
-        name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"
-    }  # which may set options of the cache
+    without = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # options of the outer run
     done = subprocess.run([*command, f"--cpu-seconds={out}"], cwd=ROOT, env=without, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     seconds = json.loads(out.read_text())

@@ -58,7 +58,6 @@ def test_a_difference_is_noticed():
         assert difference(wrong, expected) == float("inf")
 
 
-@pytest.mark.slow
 def test_what_does_not_depend_on_a_recurrence_stays_out_of_its_loop():
     """The windows of values of ARMA are one convolution; the loop over its errors does not compute them one by one."""
     classic = CLASSICS["ARMA"]

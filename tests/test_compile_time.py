@@ -55,7 +55,6 @@ def compiled(example: programs.Traced) -> tp.Program[Any]:
 # -- shared analyses --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_nests_of_ppo_share_their_components(monkeypatch: pytest.MonkeyPatch) -> None:
     """24 nests are asked for. Strongly connected components were searched 198 times, in graphs of 700 nodes and more."""
     searches = Counter(monkeypatch, dependence, "strongly_connected")
@@ -140,7 +139,6 @@ def test_layers_cost_in_proportion(owner: Any, name: str, monkeypatch: pytest.Mo
     assert 0 < many <= 2.4 * few
 
 
-@pytest.mark.slow
 def test_ranges_are_searched_in_the_layer_that_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dimension of another size than all ranges is not followed back through all layers. In those that are, paths stay short."""
     steps = Counter(monkeypatch, elements, "source_of")
@@ -153,7 +151,6 @@ def test_cycles_are_searched_once_for_all_reads(monkeypatch: pytest.MonkeyPatch)
     assert [searches.of(lambda layers=layers: programs.stacked(layers)) for layers in (1, 6)] == [1, 1]  # type: ignore[misc]
 
 
-@pytest.mark.slow
 def test_layers_alike_ask_isl_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spaces of isl: each set or relation that is built needs one. Layers alike need none of their own."""
     spaces = Counter(monkeypatch, sets, "Frame")

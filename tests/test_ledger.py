@@ -71,7 +71,6 @@ def test_what_counts_as_risen(before: Any, now: Any, slack: float, higher: list[
     assert figures.risen(before, now, slack) == higher
 
 
-@pytest.mark.slow
 def test_the_command_shows_why() -> None:
     command = [sys.executable, "-m", "benchmarks.ledger", "--show", "kalman"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)

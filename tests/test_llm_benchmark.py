@@ -63,7 +63,6 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     yield write_models(tmp_path, "tiny", [0])[0]
 
 
-@pytest.mark.slow
 def test_memory_counts_from_the_imports_and_has_the_peak_of_loading_in_it(directory: Path) -> None:
     worker = Worker("jax-padded", directory, "float32", 0, LIMITS)
     worker.ask("start", prompts=[[3, 4, 5]], count=2, times=1)
@@ -73,7 +72,6 @@ def test_memory_counts_from_the_imports_and_has_the_peak_of_loading_in_it(direct
     assert 0 < memory["loading"] <= memory["peak"] < 2**30
 
 
-@pytest.mark.slow
 def test_a_system_that_fails_takes_too_long_or_needs_too_much_says_so(directory: Path, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"longer than 0.01 s"):
         Worker("jax-padded", directory, "float32", 0, Limits(0.01, 8))

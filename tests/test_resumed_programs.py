@@ -107,7 +107,6 @@ def test_resumed_within_episodes(tmp_path: Path) -> None:
     assert assert_resumed_everywhere("REINFORCE", tmp_path, "t", 5) == 10
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "REINFORCE" else pytest.mark.slow) for name in PROGRAMS])
 def test_another_process_goes_on(name: str, tmp_path: Path) -> None:
     live = PROGRAMS[name]()
@@ -163,7 +162,6 @@ def assert_grows(make: Callable[[], Live], folder: Path, more: int = 7) -> tuple
     return at, message
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "LSTM" else pytest.mark.slow) for name in GROWING])
 def test_other_bounds_are_those_of_a_run_that_had_them(name: str, tmp_path: Path) -> None:
     """Stores of results grow, and what is computed for all iterations before the loop, such as random numbers, is computed anew."""

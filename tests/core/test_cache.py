@@ -55,7 +55,6 @@ def report(started: subprocess.Popen[str]) -> dict[str, Any]:
     return json.loads(out.splitlines()[-1])
 
 
-@pytest.mark.slow
 def test_another_process_compiles_nothing_and_gives_the_same_bits(tmp_path: Path) -> None:
     cache = tmp_path / "programs"
     writers = [process(str(cache), seed=seed) for seed in ("1", "2")]  # both write, at the same time

@@ -224,7 +224,6 @@ with ctx as ((t, T),), reporting(lambda subject, seconds: print("compiling", sub
 """
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_a_program_of_a_user(tmp_path: Path) -> None:
     end = ended(PROGRAM, [], signal.SIGINT, tmp_path)
     assert end.status == -signal.SIGINT and "KeyboardInterrupt" in end.output, end.output

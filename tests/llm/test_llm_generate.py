@@ -63,7 +63,6 @@ def test_one_prompt_and_interpreted(values: dict[str, Any], make_generator: Any)
     assert list(result.completions[0].token_ids) == oracle.greedy(values, tensors, PROMPTS[0], 4)
 
 
-@pytest.mark.slow
 def test_rows_on_two_devices(values: dict[str, Any], make_generator: Any) -> None:
     generator, tensors = make_generator({**values, "num_hidden_layers": 1}, devices=2)
     result = generator.generate(PROMPTS[:2], 4, max_context=12)

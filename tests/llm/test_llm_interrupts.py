@@ -61,7 +61,6 @@ def test_an_error_while_text_is_prepared_is_the_users(monkeypatch: pytest.Monkey
         training.Prepared(make_recipe(TINY, ()))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", fast([signal.SIGINT, signal.SIGTERM], signal.SIGTERM), ids=lambda number: number.name)
 def test_a_signal_while_xla_compiles_ends_generation(number: signal.Signals, whole_model: Path, tmp_path: Path) -> None:
     end = ended(MAIN, ["generate", "-m", str(whole_model), "--raw", "-p", "a dog", "-n", "3"], number, tmp_path)
@@ -72,7 +71,6 @@ def test_a_signal_while_xla_compiles_ends_generation(number: signal.Signals, who
         assert end.status == -signal.SIGTERM
 
 
-@pytest.mark.slow
 def test_a_signal_while_xla_compiles_ends_training(tmp_path: Path) -> None:
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(json.dumps(TINY))
@@ -86,7 +84,6 @@ def test_a_signal_while_xla_compiles_ends_training(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.slow
 def test_a_signal_while_the_first_report_is_compiled_stops_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Lowered:
         def compile(self) -> None:

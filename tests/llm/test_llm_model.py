@@ -166,7 +166,6 @@ def test_samples_follow_seed_prompt_and_position_and_not_the_batch(model: Model)
     assert model.generate(prompts[1], 10, sampling=sampling, seed=6, ignore_eos=True).completions[0].token_ids != alone.token_ids
 
 
-@pytest.mark.slow
 def test_logprobs_are_those_of_the_logits(model: Model, checkpoint: Any) -> None:
     result = model.generate([IDS, IDS[:3]], 5, logprobs=3, ignore_eos=True)
     stream = model.generate([IDS, IDS[:3]], 5, logprobs=3, ignore_eos=True, stream=True, chunk=2)

@@ -37,7 +37,6 @@ def run(generator: Generator, prompts: list[list[int]], prefixes: Prefixes) -> t
     return [(each.token_ids, each.logprobs) for each in decoding.generation().completions], BLOCK * known
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("pattern", fast(PATTERNS, "window=20+sink=2"))
 def test_prompts_go_on_from_what_is_known(pattern: str, values: Any, random_tensors: Any, write_model: Any) -> None:
     values |= {"num_hidden_layers": 2, "max_position_embeddings": 128}
@@ -70,7 +69,6 @@ def check(generator: Generator, vocabulary: int, least: int) -> None:
     assert found >= least
 
 
-@pytest.mark.slow
 def test_rows_that_begin_in_the_same_way(values: Any, random_tensors: Any, write_model: Any) -> None:
     values |= {"num_hidden_layers": 2, "max_position_embeddings": 128}
     generator = Generator.from_directory(write_model(values, random_tensors(values)))

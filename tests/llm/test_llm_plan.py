@@ -40,7 +40,6 @@ def sizes(generator: Generator, prompts: list[list[int]]) -> Sizes:
     return generator.sizes(group)
 
 
-@pytest.mark.slow
 def test_the_plan_of_a_llama(generator: Generator, golden: Any) -> None:
     text = generator.plan([[1, 2, 3], [1, 2]], 40)
     shown = re.sub(r"(peak on the device: about) [\d.]+ \w+", r"\1 ...", text)  # XLA's figure changes with its version
@@ -170,7 +169,6 @@ def test_commands_that_need_no_weights_read_none(arguments: list[str], reads: li
     assert not reads
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "recipe", ["finetune", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dpo_tiny", "grpo_tiny"))]
 )

@@ -52,7 +52,6 @@ def test_a_closed_output_is_an_error_before_anything_is_computed(whole_model: Pa
         assert done.stderr == "error: the standard output is closed\n  hint: write into a file: > FILE\n"
 
 
-@pytest.mark.slow
 def test_closed_errors_and_a_closed_input(whole_model: Path) -> None:
     done = in_shell(["info", "-m", "model"], "2>&- <&-", whole_model.parent)
     assert done.returncode == 0 and "hidden size" in done.stdout

@@ -156,7 +156,6 @@ def test_a_library_that_lacks_a_package_of_its_own(library: str, tmp_path: Path)
         make_single("gymnax/Line")
 
 
-@pytest.mark.slow
 def test_nothing_is_imported_for_another_environment() -> None:
     import subprocess
 

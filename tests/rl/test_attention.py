@@ -135,7 +135,6 @@ def test_updates_are_those_of_plain_jax(window: int | None) -> None:
             w = dict(recorder.parameters[iteration])
 
 
-@pytest.mark.slow
 def test_acting_and_learning_give_equal_log_probabilities() -> None:
     """Without an update in between, the ratio of the probabilities is 1: its mean deviation from 1 is rounding."""
     keys = {"update_epochs": 1, "attention_window": 3, "learning_rate": 1e-12, "norm_adv": False, "vf_coef": 0.0, "ent_coef": 0.0}

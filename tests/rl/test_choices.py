@@ -226,7 +226,6 @@ def test_agents_learn_from_parts(kind: str) -> None:
     assert [int(agent.predict(seen(n))) for n in range(3)] == [0, 1, 2]
 
 
-@pytest.mark.slow
 def test_norm_obs_leaves_choices_alone() -> None:
     space, seen = PARTS["Dict"]
     agent = tempo_rl.PPO(lambda: Parts(space, seen), norm_obs=True, frames=2, embedding=0, **SMALL).train()
@@ -271,7 +270,6 @@ def test_a_table_of_values() -> None:
     np.testing.assert_array_equal(agent.predict(np.arange(48)), values.argmax(1))
 
 
-@pytest.mark.slow
 def test_predict_takes_what_the_environment_gives() -> None:
     agent = tempo_rl.PPO("Blackjack-v1", **SMALL).train()
     hands = (np.array([12, 20, 13]), np.array([1, 2, 10]), np.array([0, 1, 0]))

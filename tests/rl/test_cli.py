@@ -100,7 +100,6 @@ def test_the_version_is_that_of_the_package() -> None:
     assert result.exit_code == 0 and result.output == f"tempo-rl {version('tempo-dl')}\n"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_a_full_standard_output_is_one_line() -> None:
     with open("/dev/full", "w") as full:

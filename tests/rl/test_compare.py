@@ -51,7 +51,6 @@ def two_groups(folder: Path) -> list[Path]:
 RANGES = {"CartPole-v1": (0.0, 500.0), "Acrobot-v1": (100.0, 200.0)}
 
 
-@pytest.mark.slow
 def test_the_numbers_are_those_of_rliable(tmp_path: Path) -> None:
     compared = compare(two_groups(tmp_path), ranges=RANGES, resamples=20_000)
     assert [each.group.label for each in compared.groups] == ["gamma=0.9", "gamma=0.8"] and compared.is_scaled

@@ -335,7 +335,6 @@ def test_stacks_are_made_of_frames_that_are_stored_once() -> None:
         Replay.of(recipe.model_copy(update={"buffer_size": 6}), Observations((3, 1, 1), "uint8", frames=3), i, (I, I), (i,))
 
 
-@pytest.mark.slow
 def test_final_pictures_are_not_kept() -> None:
     """A buffer of 400 more steps needs 400 more pictures of bytes, and small numbers, also if agents see stacks of three."""
 

@@ -140,7 +140,6 @@ def test_an_object_has_a_name_that_is_no_id(tmp_path: Path, monkeypatch: pytest.
     assert "its newest checkpoint; with --best the best one" in text.replace("│ │ ", "")
 
 
-@pytest.mark.slow
 def test_what_gymnasium_made_has_its_arguments(tmp_path: Path) -> None:
     lake = tempo_rl.A2C(gym.make("FrozenLake-v1", is_slippery=False, max_episode_steps=7), **SMALL)
     assert lake.recipe.env.model_dump(include={"id", "kwargs"}) == {
@@ -178,7 +177,6 @@ def test_every_space_comes_back(space: spaces.Space[Any]) -> None:
         assert restored_spaces(saved, "it", 3)[0].shape == (3, *observations.shape)
 
 
-@pytest.mark.slow
 def test_an_environment_that_is_not_trusted_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tempo_rl.A2C(Plain, **SMALL).train().save(tmp_path / "agent.safetensors")
     assert tempo_rl.load(path).evaluate(1).mean == 6.0

@@ -276,7 +276,6 @@ def test_vector_environments_that_cannot_be_reached_are_named() -> None:
         HostVectorEnvironment(envs).state()
 
 
-@pytest.mark.slow
 def test_an_environment_in_another_process_says_why_it_has_no_state() -> None:
     host = make_host("CartPole-v1", 2, 0, "async", ["tests.rl.scripted:two_frames"])
     try:

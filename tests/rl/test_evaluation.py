@@ -83,7 +83,6 @@ def trained(path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
 def test_the_command_has_the_limit_as_a_flag(tmp_path: Path) -> None:
     run = trained(tmp_path / "run")
     command = CliRunner().invoke(app, ["eval", str(run), "--episodes", "3", "--max-steps", "4"])
@@ -136,7 +135,6 @@ def test_the_bar_of_training_shows_an_evaluation(monkeypatch: pytest.MonkeyPatch
     assert lines == ["evaluating: 3/20 episodes ended, 500 steps"]
 
 
-@pytest.mark.slow
 def test_training_shows_both_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: dict[type, int] = {}
 
@@ -158,7 +156,6 @@ def test_training_shows_both_evaluations(tmp_path: Path, monkeypatch: pytest.Mon
 # -- Ctrl-C ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_the_command_with_the_episodes_that_ended(tmp_path: Path) -> None:
     run = trained(tmp_path / "run")
     code = "import tempo_rl.progress\ntempo_rl.progress.EVERY = 0.2\nfrom tempo_rl.cli import main\nmain()\n"

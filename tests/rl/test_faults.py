@@ -26,7 +26,6 @@ def test_a_killed_run_that_goes_on_loses_nothing(small: tuple[Faults, RunDirecto
     assert faults.problems == []
 
 
-@pytest.mark.slow
 def test_places_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     faults = Faults(tmp_path)
     faults.read_only()

@@ -37,7 +37,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, A2C]:
     return path, A2C("CartPole-v1", total_timesteps=48, **KEYS).train(path)
 
 
-@pytest.mark.slow
 def test_a_finished_run_goes_on_to_more_steps(whole: tuple[Path, A2C], tmp_path: Path) -> None:
     """Weights, optimizer, statistics, random numbers and environments go on: it is the run that had these steps from its start."""
     A2C("CartPole-v1", total_timesteps=24, **KEYS).train(tmp_path / "run")
@@ -77,7 +76,6 @@ def test_an_agent_goes_on(whole: tuple[Path, A2C], tmp_path: Path, total: int) -
         loaded.train(total_timesteps=40)
 
 
-@pytest.mark.slow
 def test_the_command_goes_on(whole: tuple[Path, A2C], tmp_path: Path) -> None:
     run = tmp_path / "run"
     A2C("CartPole-v1", total_timesteps=24, **KEYS).train(run)
@@ -96,7 +94,6 @@ def test_the_command_goes_on(whole: tuple[Path, A2C], tmp_path: Path) -> None:
     assert nothing.exit_code == 1 and "which recipe?" in nothing.output
 
 
-@pytest.mark.slow
 def test_what_counts_with_the_length_is_said(tmp_path: Path) -> None:
     """A learning rate that falls to 0 over the run falls over the longer one from there on."""
     run, keys = (
@@ -126,7 +123,6 @@ def mine(recipe: WithKey, monitor: Monitor) -> Agent:
     return reinforce(recipe, monitor)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 def test_an_algorithm_of_ones_own_is_loaded(tmp_path: Path) -> None:
     """Its run is evaluated, predicts, is saved and goes on; from elsewhere, it needs trust."""
     recipe = tmp_path / "mine.yaml"

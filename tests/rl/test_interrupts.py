@@ -66,7 +66,6 @@ def test_a_signal_in_an_evaluation_saves_the_iteration_before_it(tmp_path: Path,
     assert checkpoint is not None and checkpoint.iterations == 2
 
 
-@pytest.mark.slow
 def test_a_signal_in_the_last_evaluation_leaves_it_to_a_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = make_recipe({**TINY, "eval_every": 0})
     with monkeypatch.context() as patch:
@@ -80,7 +79,6 @@ def test_a_signal_in_the_last_evaluation_leaves_it_to_a_second_run(tmp_path: Pat
     assert "interrupted" not in json.loads(RunDirectory(tmp_path / "run").result.read_text())
 
 
-@pytest.mark.slow
 def test_a_signal_while_the_last_evaluation_plays_keeps_the_episodes_that_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

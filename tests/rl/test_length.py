@@ -19,6 +19,7 @@ from tempo_rl.members import build_members
 from tempo_rl.recipe import ALGORITHMS, Recipe, make_recipe
 from tempo_rl.resume import MAY_DIFFER
 from tempo_rl.schedule import ScheduleRecipe
+from tests.cases import first
 
 KINDS: dict[str, Any] = {
     kind.name: kind for kind in (tempo_rl.PPO, tempo_rl.A2C, tempo_rl.REINFORCE, tempo_rl.DQN, tempo_rl.SAC, tempo_rl.TD3)
@@ -77,8 +78,7 @@ def rows(run: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", first(1, CASES))
 def test_going_on_is_one_long_run(case: str, tmp_path: Path) -> None:
     """Every key that the page does not list has another value than its default here, and the parameters and metrics are the same bits."""
     algorithm, keys = CASES[case]
@@ -151,7 +151,6 @@ def test_each_listed_key_depends_on_the_length(algorithm: str) -> None:
         assert message(recipe).startswith("depends on I"), key
 
 
-@pytest.mark.slow
 def test_the_start_of_learning_is_a_share_of_a_short_run(tmp_path: Path) -> None:
     """If nobody chooses it, a longer run has another one: it goes on nevertheless, and a line says so."""
     keys: Any = {"num_envs": 2, "num_steps": 4, "hidden": [3], "batch_size": 4, "gradient_steps": 1, "eval_episodes": 0}

@@ -61,7 +61,6 @@ def test_each_seed_is_its_run_alone(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(means[-1]["loss"], np.mean([rows[-1]["loss"] for rows in members]), rtol=1e-6)
 
 
-@pytest.mark.slow
 def test_a_sweep_is_a_member_for_each_combination(tmp_path: Path) -> None:
     sweep = {"learning_rate": [0.01, 0.001], "gamma": [0.9, 0.99]}
     A2C("CartPole-v1", **KEYS, sweep=sweep).train(tmp_path / "run")
@@ -99,7 +98,6 @@ def test_what_cannot_be_members_is_refused(keys: dict[str, Any], message: str) -
         A2C("CartPole-v1", **KEYS, **keys)
 
 
-@pytest.mark.slow
 def test_members_stop_and_go_on(tmp_path: Path) -> None:
     """After an interrupt, and to more steps, it is the run that was never stopped, bit for bit."""
 
@@ -118,7 +116,6 @@ def test_members_stop_and_go_on(tmp_path: Path) -> None:
         np.testing.assert_array_equal(longer.parameters[name], value)
 
 
-@pytest.mark.slow
 def test_the_command_reports_and_plays_the_best_member(tmp_path: Path) -> None:
     keys = ["num_envs=2", "num_steps=64", "total_timesteps=512", "hidden=[3]", "eval_episodes=2", "env.id=phys2d/CartPole-v1"]
     result = CliRunner().invoke(app, ["train", "actor_critic", *keys, "seeds=3", "--out", str(tmp_path / "run")])
@@ -133,7 +130,6 @@ def test_the_command_reports_and_plays_the_best_member(tmp_path: Path) -> None:
     assert played.exit_code == 0, played.output
 
 
-@pytest.mark.slow
 def test_a_member_that_diverges_is_left_out(tmp_path: Path) -> None:
     agent = A2C("CartPole-v1", **KEYS | {"max_grad_norm": None}, sweep={"learning_rate": [1e-3, 1e38]}).train(tmp_path / "run")
     assert agent.result is not None and [member["diverged"] for member in agent.result["members"]] == [False, True]

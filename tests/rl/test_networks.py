@@ -47,7 +47,6 @@ def picture(state: Any, size: int = 5) -> np.ndarray:
     return image
 
 
-@pytest.mark.slow
 def test_catch_is_its_rules() -> None:
     """A ball is caught, the next one bounces off the left side and is missed: rewards, pictures and the end by hand."""
     env = make_single("jax/Catch-v0", size=5, balls=2)

@@ -75,7 +75,6 @@ def test_a_class_without_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "hint: did you mean 'CartPole-v1'?" in said("env.id=cartpole")
 
 
-@pytest.mark.slow
 def test_make_vec_as_the_page_has_it(recwarn: pytest.WarningsRecorder) -> None:
     """An object or a function; in the same mode as before, no step is made up: each episode has its length in steps."""
     keys: Any = {"num_steps": 16, "total_timesteps": 128, "hidden": [3], "eval_episodes": 0}

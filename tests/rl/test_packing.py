@@ -179,7 +179,6 @@ def test_a_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
         np.testing.assert_array_equal(resumed.parameters[name], value)
 
 
-@pytest.mark.slow
 def test_flax_structs() -> None:
     struct = pytest.importorskip("flax.struct", reason="needs flax")
 

@@ -117,7 +117,6 @@ def test_parameters_and_state_share_a_line() -> None:
     assert "policy: start[i, 0, 0]" in text and "if m >= 1: adam, value, policy: update[i, e, m]" in text
 
 
-@pytest.mark.slow
 def test_the_command_prints_the_plan_short_and_full() -> None:
     short, full = (CliRunner().invoke(app, ["plan", str(RECIPES / "reinforce.yaml"), *flags]) for flags in ([], ["--full"]))
     assert short.exit_code == full.exit_code == 0

@@ -123,7 +123,6 @@ def test_evaluations_while_training(tmp_path: Path) -> None:
     assert [line["env_steps"] for line in lines] == [8, 16, 24, 32, 40]
 
 
-@pytest.mark.slow
 def test_a_resumed_run_keeps_the_rows_before_it_whatever_they_are(tmp_path: Path) -> None:
     """`eval_every` and `jsonl` may differ from those before: a row is one of an iteration, and not one of so many."""
     path, cache, said = tmp_path / "run", str(tmp_path / "programs"), list[str]()
@@ -148,7 +147,6 @@ def test_a_resumed_run_keeps_the_rows_before_it_whatever_they_are(tmp_path: Path
     assert f"note: {run.metrics} holds 0 of the 3 iterations so far" in said
 
 
-@pytest.mark.slow
 def test_json_is_all_that_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where an environment prints."""
     reset = HostVectorEnvironment.reset

@@ -82,7 +82,6 @@ def test_wrong_schedules_are_refused(override: str) -> None:
     assert WRONG[override] in str(raised.value)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", fast(["ppo", "actor_critic", "reinforce"], "reinforce"))
 def test_updates_follow_their_schedules(algorithm: str) -> None:
     """Two iterations, each against plain JAX with the numbers of that iteration."""

@@ -235,7 +235,6 @@ def test_keys_that_it_does_not_take(name: str, keys: Any, message: str, corridor
         make_environment(recipe, (b, B))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -272,7 +271,6 @@ def test_a_vector_environment_steps_as_it_is(corridors: Any) -> None:
     assert two.episode_return.tolist() == [2.0, 0.0, 1.0] and two.episode_length.tolist() == [2, 2, 2]
 
 
-@pytest.mark.slow
 def test_a_vector_environment_trains_and_goes_on_bit_for_bit(corridors: Any, tmp_path: Path) -> None:
     keys: Any = {**SMALL, "num_envs": 3, "total_timesteps": 48, "save_every": 1, "executor": "interpreted"}
     whole = tempo_rl.A2C(corridors.Many, **keys).train(tmp_path / "whole")
@@ -284,7 +282,6 @@ def test_a_vector_environment_trains_and_goes_on_bit_for_bit(corridors: Any, tmp
         np.testing.assert_array_equal(resumed.parameters[name], value)
 
 
-@pytest.mark.slow
 def test_an_object_has_its_number(corridors: Any) -> None:
     many = corridors.Many(3)
     agent = tempo_rl.A2C(many, **{key: value for key, value in SMALL.items() if key != "num_envs"}, executor="interpreted")
@@ -296,7 +293,6 @@ def test_an_object_has_its_number(corridors: Any) -> None:
         tempo_rl.A2C(many, **SMALL).train()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", fast([AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP], AutoresetMode.SAME_STEP))
 def test_make_vec(mode: AutoresetMode) -> None:
     env = gym.make_vec("CartPole-v1", 3, "sync", vector_kwargs={"autoreset_mode": mode})

@@ -121,7 +121,6 @@ def test_an_evaluation_plays_what_a_prediction_says(tmp_path: Path) -> None:
     assert total == returned
 
 
-@pytest.mark.slow
 def test_frames_come_after_the_batch() -> None:
     agent = trained(ARM, frames=2)
     samples = drawn(ARM, 6)

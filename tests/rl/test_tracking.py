@@ -125,7 +125,6 @@ def test_w_and_b_has_ten_seconds_to_answer(enough: threading.Event, tmp_path: Pa
     assert "WANDB_INIT_TIMEOUT" not in os.environ
 
 
-@pytest.mark.slow
 def test_a_run_that_cannot_be_tracked_at_all_goes_on(
     enough: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +137,6 @@ def test_a_run_that_cannot_be_tracked_at_all_goes_on(
     )
 
 
-@pytest.mark.slow
 def test_an_upload_that_never_ends_costs_no_result(
     enough: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

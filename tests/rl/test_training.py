@@ -146,7 +146,6 @@ def assert_same_numbers(left: RunDirectory, right: RunDirectory) -> None:
         np.testing.assert_allclose(numbers[0], numbers[1], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("ppo_functional", "sac", "td3")), "reinforce"]
 )
@@ -515,7 +514,6 @@ def test_overwrite_keeps_the_old_run_until_the_new_one_is_compiled(done: Done, t
     assert len(run.all_checkpoints()) == 4
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes",
     [pytest.param((1, 1, 1, 1), marks=pytest.mark.slow), pytest.param((1, 5, 1, 1), marks=pytest.mark.slow), (3, 1, 1, 2)],

@@ -343,7 +343,6 @@ print((resident("VmHWM") - before) / 1e3)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads the memory of a process from Linux")
 def test_data_on_disk_is_never_resident(tmp_path: Path) -> None:
     files = [str(tmp_path / name) for name in ("x", "y")]
@@ -374,7 +373,6 @@ print((resident("VmHWM") - before) / 1e3)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads the memory of a process from Linux")
 def test_a_store_in_a_file_takes_no_memory(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", STORE_IN_A_FILE, str(tmp_path)], capture_output=True, text=True, timeout=300)

@@ -305,7 +305,6 @@ def test_malformed_requests_have_a_reason(server: ServerProcess) -> None:
     assert tally.wrong == [] and tally.malformed == 60
 
 
-@pytest.mark.slow
 def test_sigterm_finishes_what_runs_and_refuses_what_is_new() -> None:
     with ServerProcess("--rows", "1", "--log-level", "error", env={"TEMPO_VERIFY": ""}) as server:
         body = {"model": "tiny-llama", "prompt": "a", "max_tokens": 250, "ignore_eos": True, "stream": True, "temperature": 0}
