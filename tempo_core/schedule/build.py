@@ -247,15 +247,29 @@ def _in_sequence(times: Mapping[str, isl.Map], entry: int, conversion: _Conversi
 
 
 def _by_place(times: Mapping[str, isl.Map], entry: int) -> list[dict[str, isl.Map]] | None:
-    """The times in groups with the same number at `entry`, in order; None unless every time has a number there."""
+    """The times in groups with the same number at `entry`, in order; None unless every time has numbers there.
+
+    A time whose numbers depend on the point, as of a value that is freed at `19 + a`, is in several groups, with some points in each.
+    """
     places: dict[int, dict[str, isl.Map]] = {}
+    moving: dict[str, isl.Map] = {}
     for name, time in times.items():
         if entry == time.dim(isl.dim_type.out):
             return None
         value = time.plain_get_val_if_fixed(isl.dim_type.out, entry)
         if value.is_nan():
+            moving[name] = time
+        else:
+            places.setdefault(value.to_python(), {})[name] = time
+    for name, time in moving.items():
+        first, last = time.range().dim_min_val(entry), time.range().dim_max_val(entry)
+        numbers = range(first.to_python(), last.to_python() + 1) if first.is_int() and last.is_int() else None
+        if numbers is None or len(numbers) > len(places) or not places.keys() >= set(numbers):
             return None
-        places.setdefault(value.to_python(), {})[name] = time
+        for number in numbers:
+            part = time.fix_val(isl.dim_type.out, entry, isl.Val(number, CONTEXT))
+            if not part.is_empty():
+                places[number][name] = part
     return [part for _, part in sorted(places.items(), key=lambda item: item[0])]
 
 

@@ -9,6 +9,7 @@ import tempo_core.schedule
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.ops import Input, Output
 from tempo_core.schedule import Block, Execute, If, Loop, counter, leaves, schedule, walk
+from tempo_core.schedule.build import _by_place
 from tempo_core.schedule.constraints import Constraints, constraints_of
 from tempo_core.schedule.polyhedral import Schedule, compute
 from tempo_core.symbolic.condition import TRUE
@@ -224,3 +225,18 @@ def test_a_program_that_isl_builds_in_another_order_is_scheduled_again(monkeypat
     monkeypatch.setattr(Schedule, "loses_order", lambda *_: wanted[-1])
     schedule(graph, {Symbol("I"): 2, Symbol("T"): 6})
     assert wanted == [True, False]
+
+
+def test_times_whose_numbers_depend_on_the_point_are_split_by_them_and_make_no_loop() -> None:
+    """isl's own time for a program grows with the square of what one loop seems to hold: 651 statements took minutes."""
+    first, second = (
+        isl.Map(f"{{ {name}[a, i] -> [{at}, a, i] : 0 <= a <= 1 and 0 <= i <= 4 }}") for name, at in (("f", 3), ("s", 4))
+    )
+    freed = isl.Map("{ d[a, i] -> [3 + a, a, i] : 0 <= a <= 1 and 0 <= i <= 4 }")
+    parts = _by_place({"s": second, "d": freed, "f": first}, 0)
+    assert parts is not None
+    assert [sorted(part) for part in parts] == [["d", "f"], ["d", "s"]]
+    assert parts[0]["d"].union(parts[1]["d"]).is_equal(freed)
+    assert parts[0]["d"].intersect(parts[1]["d"]).is_empty()
+    assert _by_place({"d": freed, "f": first}, 0) is None  # a loop over 3 and 4
+    assert _by_place({"d": freed, "f": first}, 1) is None
