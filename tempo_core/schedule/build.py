@@ -247,9 +247,9 @@ def _in_sequence(times: Mapping[str, isl.Map], entry: int, conversion: _Conversi
 
 
 def _by_place(times: Mapping[str, isl.Map], entry: int) -> list[dict[str, isl.Map]] | None:
-    """The times in groups with the same number at `entry`, in order; None unless every time has numbers there.
+    """The times in groups with the same number at `entry`, in order; None unless every statement's time has a number there.
 
-    A time whose numbers depend on the point, as of a value that is freed at `19 + a`, is in several groups, with some points in each.
+    A value may be freed at a number that depends on the point, `19 + a`: then it is in several groups, with some points in each.
     """
     places: dict[int, dict[str, isl.Map]] = {}
     moving: dict[str, isl.Map] = {}
@@ -257,10 +257,12 @@ def _by_place(times: Mapping[str, isl.Map], entry: int) -> list[dict[str, isl.Ma
         if entry == time.dim(isl.dim_type.out):
             return None
         value = time.plain_get_val_if_fixed(isl.dim_type.out, entry)
-        if value.is_nan():
+        if not value.is_nan():
+            places.setdefault(value.to_python(), {})[name] = time
+        elif name.startswith("d"):  # it frees a value
             moving[name] = time
         else:
-            places.setdefault(value.to_python(), {})[name] = time
+            return None
     for name, time in moving.items():
         first, last = time.range().dim_min_val(entry), time.range().dim_max_val(entry)
         numbers = range(first.to_python(), last.to_python() + 1) if first.is_int() and last.is_int() else None
