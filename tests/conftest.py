@@ -26,6 +26,7 @@ import jax
 import pytest
 
 from tempo_core.errors import MissingRow
+from tests import choosing
 from tests.cases import without_slow_rows
 from tests.rooms import Rooms
 
@@ -48,6 +49,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="LABEL",
         help="write the CPU seconds of rooms to benchmarks/results/tests.json, under this label",
     )
+    parser.addoption(
+        "--left-out", metavar="K", type=int, choices=range(10), help="run a tenth of what tests/slow.txt lists, and nothing else"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -64,10 +68,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     without_torch = importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None
+    left_out = choosing.listed()
+    part = config.getoption("--left-out")
+    if part is not None:
+        items[:] = [item for item in items if item.nodeid in left_out and choosing.tenth(item.nodeid) == part]
+    if part is not None or config.getoption("--record-lines", None):
+        left_out = frozenset()
     without_gpu, without_cpus = jax.default_backend() != "gpu", jax.default_backend() != "cpu"
     for item in items:
+        if item.nodeid in left_out:
+            item.add_marker(pytest.mark.slow)
         if without_torch and item.get_closest_marker("torch"):
             item.add_marker(pytest.mark.skip(reason="needs torch and transformers: pip install -e '.[torch]'"))
         if without_gpu and item.get_closest_marker("gpu"):

@@ -137,7 +137,7 @@ def test_a_number_that_is_not_finite_stays_so(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["bfloat16", "float16", "int8", "int4"])
 def test_a_product_does_not_write_the_widened_matrix(kind: str) -> None:
     """A chain of products, in a loop: XLA widens none of the matrices into memory of its own, neither for one row nor for many."""
-    size, count = 1024, 4
+    size, count = 2048, 2
     each = [stored(matrix(size, size, seed=seed), kind) for seed in range(count)]
     layers = [arrays for _, arrays, _ in each]
 
