@@ -44,10 +44,11 @@ def test_a_dear_test_runs_for_the_lines_that_no_other_reaches() -> None:
         "tests/typing/test_listing.py::test_a": reached(7.0, 1),
     }
     always = {"a::cheap", "a::another process", "a::table[less]", "tests/typing/test_listing.py::test_a"}
-    # 3 and 4 cost 9 s by one test; by new lines a second, 2 / 9 s come before 1 / 5 s.
-    assert chosen(tests, cheap=0.2, times=1) == always | {"a::dear"}
-    assert chosen(tests, cheap=0.2, times=2) == always | {"a::dear", "a::less dear"}
-    assert chosen(tests, cheap=1.0, times=1) == always | {"a::dear", "a::nothing new"}
+    # By new lines a second, 2 / 9 s come before 1 / 5 s, and leave nothing for the other.
+    assert chosen(tests, cheap=0.2, rate=0.1) == always | {"a::dear"}
+    assert chosen(tests, cheap=0.2, rate=0.21) == always | {"a::dear"}
+    assert chosen(tests, cheap=0.2, rate=0.23) == always
+    assert chosen(tests, cheap=1.0, rate=0.1) == always | {"a::dear", "a::nothing new"}
 
 
 def test_a_tenth_of_the_list_runs_alone() -> None:
