@@ -94,7 +94,8 @@ def test_a_test_is_in_one_share() -> None:
 
 
 @pytest.mark.parametrize("jobs", fast([1, 2], 1))
-def test_outcomes_of_tests_are_counted(jobs: int, tmp_path: Path) -> None:
+def test_outcomes_of_tests_are_counted(jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)  # options of the outer run
     (tmp_path / "test_some.py").write_text(
         "import pytest\n"
         "def test_good(): pass\n"
