@@ -112,8 +112,13 @@ def read(paths: Iterable[Path]) -> dict[str, Reached]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", nargs="+", type=Path)
-    parser.add_argument("--cheap", type=float, default=0.2, help="CPU seconds up to which each test is taken (0.2)")
-    parser.add_argument("--rate", type=float, default=1.5, help="new lines a CPU second from which on a dear test is taken (1.5)")
+    parser.add_argument(
+        "--cheap",
+        type=float,
+        default=0.12,
+        help="CPU seconds up to which each test is taken (0.12; recording makes tests slower)",
+    )
+    parser.add_argument("--rate", type=float, default=2.0, help="new lines a CPU second from which on a dear test is taken (2)")
     options = parser.parse_args()
     tests = read(options.records)
     taken = chosen(tests, options.cheap, options.rate)

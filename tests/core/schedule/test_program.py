@@ -239,5 +239,7 @@ def test_times_whose_numbers_depend_on_the_point_are_split_by_them_and_make_no_l
     assert parts[0]["d"].union(parts[1]["d"]).is_equal(freed)
     assert parts[0]["d"].intersect(parts[1]["d"]).is_empty()
     assert _by_place({"d": freed, "f": first}, 0) is None  # nothing else is at 4
-    assert _by_place({"x": freed.set_tuple_name(isl.dim_type.in_, "x"), "s": second, "f": first}, 0) is None  # a loop over 3 and 4
+    assert (
+        _by_place({"x": freed.set_tuple_name(isl.dim_type.in_, "x"), "s": second, "f": first}, 0) is None
+    )  # a loop over 3 and 4
     assert _by_place({"d": freed, "f": first}, 1) is None
