@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 RECORD = Path(__file__).resolve().parent.parent / "benchmarks/results/tests.json"
+DIVIDED = ("core", "llm", "rl")  # folders of tests with rooms in them
 NAME = "cpu_seconds"  # of a report, and of what a worker returns
 
 
@@ -26,17 +27,14 @@ def cpu_seconds() -> float:
 
 
 def room(path: str) -> str:
-    """The folder of tests that a file is in, two levels deep at most: `tests/core/passes`, `tests/llm`, and `tests/*.py`.
+    """The folder of tests that a file is in, three levels deep at most, or the files beside such folders.
 
-    >>> room("tests/core/passes/test_pad.py"), room("tests/llm/serve/test_server.py"), room("tests/core/test_cache.py")
-    ('tests/core/passes', 'tests/llm', 'tests/core/*.py')
+    >>> room("tests/core/passes/ranges/test_pad.py"), room("tests/llm/serve/test_server.py"), room("tests/core/test_cache.py")
+    ('tests/core/passes', 'tests/llm/serve', 'tests/core/*.py')
     """
     folders = path.split("/")[:-1]
-    if folders[:2] == ["tests", "core"] and len(folders) > 2:
-        return "/".join(folders[:3])
-    if folders in ([], ["tests"], ["tests", "core"]):
-        return "/".join([*folders, "*.py"])
-    return "/".join(folders[:2])
+    divided = folders in ([], ["tests"], *(["tests", name] for name in DIVIDED))
+    return "/".join([*folders, "*.py"] if divided else folders[:3])
 
 
 class Rooms:

@@ -47,7 +47,8 @@ def test_slow_rows_are_taken_out_with_their_names() -> None:
 
 def test_cpu_seconds_are_those_of_rooms(tmp_path: Path) -> None:
     assert room("tests/core/passes/test_pad.py") == "tests/core/passes" and room("tests/core/test_cache.py") == "tests/core/*.py"
-    assert room("tests/llm/serve/test_server.py") == "tests/llm" and room("tests/test_docs.py") == "tests/*.py"
+    assert room("tests/llm/serve/test_server.py") == "tests/llm/serve" and room("tests/llm/models.py") == "tests/llm/*.py"
+    assert room("tests/fuzz/generator/a/test_a.py") == "tests/fuzz/generator" and room("tests/test_docs.py") == "tests/*.py"
     out = tmp_path / "seconds.json"
     command = [
         sys.executable,

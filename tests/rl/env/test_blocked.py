@@ -28,7 +28,7 @@ from tempo_rl.rundir import RunDirectory
 from tests.cases import fast
 from tests.rl.scripted import Scripted
 
-HERE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+HERE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 ENOUGH = 60.0  # seconds in which a test ends, if all is well
 
 

@@ -22,7 +22,7 @@ from tempo_rl.env.functional_env import make_single
 from tempo_rl.env.registry import ADAPTERS
 from tempo_rl.env.spaces import Continuous
 from tempo_rl.errors import EnvError
-from tests.rl.fake_libraries import FILES, write_library
+from tests.rl.env.fake_libraries import FILES, write_library
 
 KEYS: Any = {"num_envs": 2, "num_steps": 8, "total_timesteps": 32, "hidden": [4], "eval_episodes": 0}
 

@@ -21,7 +21,7 @@ from tempo_llm.training.recipe import make_recipe
 from tempo_llm.training.rundir import RunFiles, chosen_run
 from tests.cases import cells, fast
 from tests.endless import ended
-from tests.llm.test_llm_training import TINY
+from tests.llm.training.test_llm_training import TINY
 
 MAIN = "from tempo_llm.cli import main\nmain()\n"
 

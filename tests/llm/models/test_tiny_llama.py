@@ -20,7 +20,7 @@ from tempo_llm.training.text import Text, make_text, mixed, packed
 
 tokenizers = pytest.importorskip("tokenizers")
 CARD = (shipped_checkpoints() / "tiny-llama/README.md").read_text(encoding="utf-8")
-PAGE = " ".join((Path(__file__).parents[2] / "docs/llm.md").read_text(encoding="utf-8").split())
+PAGE = " ".join((Path(__file__).parents[3] / "docs/llm.md").read_text(encoding="utf-8").split())
 
 
 @pytest.fixture(scope="module")

@@ -36,11 +36,11 @@ from tempo_llm.training.rewards.rewarded import Rewarded
 from tempo_llm.training.rundir import RunFiles, chosen_run
 from tests.cases import slow
 from tests.llm import models
-from tests.llm.steps import Updates, all_log_probs, log_probs
+from tests.llm.training.steps import Updates, all_log_probs, log_probs
 
 pytest.importorskip("tokenizers")
 
-PAGE = (Path(__file__).resolve().parent.parent.parent / "docs/rewards.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[3] / "docs/rewards.md").read_text(encoding="utf-8")
 WORDS = ("runs", "sleeps", "jumps", "barks", "eats", "hides", "sings", "swims")
 LINES = [{"prompt": f"the fox {word}", "reference": " and"} for word in WORDS]
 PAIRS = [{"prompt": f"the fox {word}", "chosen": " and", "rejected": f" {word} dog"} for word in WORDS]
@@ -207,7 +207,7 @@ def test_updates_by_rewards_are_those_of_an_oracle(
     if "lora.rank=2" in overrides:
         monkeypatch.setattr(reading, "BLOCK", 2)
     lines = [{"prompt": f"{'a lazy ' * (k % 3)}fox {word}"} for k, word in enumerate(WORDS)]
-    recipe = grpo_recipe(model, tmp_path, "reward=tests.llm.test_llm_rewards:judged", *overrides, lines=lines)
+    recipe = grpo_recipe(model, tmp_path, "reward=tests.llm.training.test_llm_rewards:judged", *overrides, lines=lines)
     task, seen = Rewarded(recipe, lambda note: None), Seen()
     task.prompts.ends[::5] = True  # so that some texts end early
     reports, program = run_of(recipe, task, seen, **NUMPY)
@@ -461,7 +461,7 @@ def test_the_commands_of_the_page_train(command: str, tmp_path: Path, monkeypatc
         ("reward=equal", "reward=equal is neither exact nor a function as module:function"),
         ("reward=nowhere:score", "reward=nowhere:score cannot be imported"),
         ("reward=math:pi", "reward=math:pi is 3.14.*, and not a function"),
-        ("reward=tests.llm.test_llm_rewards:alone", "alone takes 1 arguments, and not two or three"),
+        ("reward=tests.llm.training.test_llm_rewards:alone", "alone takes 1 arguments, and not two or three"),
         ("clip_range=1.5", "clip_range"),
         ("temperature=0", "temperature"),
         ("average=words", "average"),

@@ -95,7 +95,7 @@ def test_going_on_is_one_long_run(case: str, tmp_path: Path) -> None:
 
 def listed() -> set[str]:
     """The keys in the table of docs/rl.md."""
-    page = (Path(__file__).parents[2] / "docs" / "rl.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "rl.md").read_text(encoding="utf-8")
     _, _, table = page.partition("| key | depends on the length |")
     lines = [line for line in table.partition("\n\n")[0].splitlines() if line.startswith("| `")]
     return {key for line in lines for key in re.findall(r"`(\w+)`", line.split("|")[1])}

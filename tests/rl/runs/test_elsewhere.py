@@ -68,7 +68,7 @@ print(agent.evaluate(2).mean)
 
 def python(code: str, *arguments: object, place: Path, path: Path | None = None) -> str:
     """What a process of its own prints, in the directory `place`, with modules of `path`."""
-    roots = [str(Path(__file__).parents[2]), *([] if path is None else [str(path)])]
+    roots = [str(Path(__file__).parents[3]), *([] if path is None else [str(path)])]
     result = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)], cwd=place, capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(roots)},

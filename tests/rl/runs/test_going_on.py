@@ -112,7 +112,7 @@ def test_what_counts_with_the_length_is_said(tmp_path: Path) -> None:
 class WithKey(Recipe):
     """The keys of `mine`."""
 
-    algorithm: str = "tests.rl.test_going_on:mine"
+    algorithm: str = "tests.rl.runs.test_going_on:mine"
     norm_returns: bool = True
     baseline: bool = False
     extra: float = 1.0
@@ -127,13 +127,13 @@ def test_an_algorithm_of_ones_own_is_loaded(tmp_path: Path) -> None:
     """Its run is evaluated, predicts, is saved and goes on; from elsewhere, it needs trust."""
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(
-        "algorithm: tests.rl.test_going_on:mine\nextra: 2.0\nnum_envs: 2\nnum_steps: 4\ntotal_timesteps: 24\nhidden: [3]\n"
+        "algorithm: tests.rl.runs.test_going_on:mine\nextra: 2.0\nnum_envs: 2\nnum_steps: 4\ntotal_timesteps: 24\nhidden: [3]\n"
         "eval_episodes: 0\nanneal_lr: false\n"
     )
     result = CliRunner().invoke(app, ["train", str(recipe), "--out", str(tmp_path / "run"), "--no-picture"])
     assert result.exit_code == 0, result.output
     agent = tempo_rl.load(tmp_path / "run")
-    assert type(agent) is Algorithm and agent.name == "tests.rl.test_going_on:mine"
+    assert type(agent) is Algorithm and agent.name == "tests.rl.runs.test_going_on:mine"
     assert isinstance(agent.recipe, WithKey) and agent.recipe.extra == 2.0
     evaluation = agent.evaluate(2)
     assert evaluation.returns.shape == (2,) and int(agent.predict([0.0, 0.0, 0.0, 0.0])) in (0, 1)

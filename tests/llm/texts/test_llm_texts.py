@@ -18,7 +18,7 @@ from tempo_llm.serve.jobs import Job, Update
 from tempo_llm.serve.rows import Row
 from tempo_llm.writer import Writer
 from tests.llm import models
-from tests.llm.vocabularies import FORMS, FOX, GO, PIECES, THE, byte_level, byte_of, write_form
+from tests.llm.texts.vocabularies import FORMS, FOX, GO, PIECES, THE, byte_level, byte_of, write_form
 
 pytest.importorskip("tokenizers")
 

@@ -54,7 +54,7 @@ class Terminal:
 
     def __init__(self, folder: Path):
         self._end, inner = os.openpty()
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "TERM": "dumb", "LC_ALL": "C.UTF-8"}
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3]), "TERM": "dumb", "LC_ALL": "C.UTF-8"}
         command = [sys.executable, "-c", CODE]
         self.process = subprocess.Popen(
             command, stdin=inner, stdout=inner, stderr=inner, cwd=folder, env=environment, start_new_session=True
@@ -114,7 +114,7 @@ def test_the_end_of_a_terminal_ends_the_talk(tmp_path: Path) -> None:
 
 
 def talked(stdin: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     return subprocess.run(
         [sys.executable, "-c", CODE],
         input=stdin,

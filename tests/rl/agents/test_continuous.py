@@ -23,9 +23,9 @@ from tempo_rl.errors import EnvError, RecipeError
 from tempo_rl.monitor import lower
 from tempo_rl.recipe import DQNRecipe, SACRecipe, TD3Recipe, make_recipe
 from tests.cases import slow
-from tests.rl.continuous_losses import CONTINUOUS
+from tests.rl.agents.continuous_losses import CONTINUOUS
+from tests.rl.agents.test_agents import Adam, Arrays, Recorder, variance_of_returns
 from tests.rl.scripted import ID
-from tests.rl.test_agents import Adam, Arrays, Recorder, variance_of_returns
 
 ROWS = 28
 SMALL = {

@@ -17,8 +17,8 @@ from tempo_rl.cli import app
 from tempo_rl.recipe import load_recipe
 from tempo_rl.train import compile_config
 
-RECIPES = Path(__file__).resolve().parents[2] / "recipes"
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "rl"
+RECIPES = Path(__file__).resolve().parents[3] / "recipes"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "rl"
 MOST = 40  # lines of the schedule and of the table, boxes of the drawing, and labels in it
 
 

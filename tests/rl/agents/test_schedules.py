@@ -15,7 +15,7 @@ from tempo_rl.agents.schedules import rate, scheduled
 from tempo_rl.errors import RecipeError
 from tempo_rl.recipe import PPORecipe, dump_recipe, make_recipe
 from tests.cases import fast
-from tests.rl.test_agents import LOSSES, SMALL, Adam, train
+from tests.rl.agents.test_agents import LOSSES, SMALL, Adam, train
 
 BASE = {"algorithm": "ppo", "num_envs": 2, "num_steps": 8, "total_timesteps": 160}  # 10 iterations of 16 steps
 COSINE = {"schedule": "cosine", "start": 0.5, "end": 0.1}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tempo_llm import Tokenizer
-from tests.llm.vocabularies import FORMS, LETTERS, WORDS, write_form
+from tests.llm.texts.vocabularies import FORMS, LETTERS, WORDS, write_form
 
 pytest.importorskip("tokenizers")
 
@@ -59,7 +59,7 @@ def test_each_form_gives_what_transformers_gives(form: str, tmp_path: Path) -> N
 
 
 def of_transformers(directory: Path) -> dict[str, Any]:
-    """What is recorded: `python -m tests.llm.test_llm_tokenizer_forms` does it again."""
+    """What is recorded: `python -m tests.llm.texts.test_llm_tokenizer_forms` does it again."""
     from transformers import AutoTokenizer
 
     tokenizer, plain = (AutoTokenizer.from_pretrained(directory, split_special_tokens=split) for split in (False, True))

@@ -18,7 +18,7 @@ from tempo_rl.evaluate import Policy
 from tempo_rl.models import build_model
 from tempo_rl.recipe import PPORecipe, make_recipe
 from tests.cases import fast
-from tests.rl.test_agents import SMALL, Adam, Arrays, numpy_gae, train
+from tests.rl.agents.test_agents import SMALL, Adam, Arrays, numpy_gae, train
 
 ATTENTION = {
     "algorithm": "ppo",

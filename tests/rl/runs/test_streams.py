@@ -102,7 +102,7 @@ def test_an_environment_that_closes_the_standard_output_loses_no_run(flags: list
     recipe = "algorithm: reinforce\nenv: {id: 'noisy:Noisy-v0'}\nhidden: [4]\nnum_envs: 2\nnum_steps: 4\ntotal_timesteps: 80\n"
     (tmp_path / "noisy.yaml").write_text(recipe + "eval_episodes: 2\n")
     command = [sys.executable, "-m", "tempo_rl", "train", "noisy.yaml", "--out", "run", "--no-picture", *flags]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False, env=environment)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
     assert len((tmp_path / "run/metrics.csv").read_text().splitlines()) == 11

@@ -176,7 +176,7 @@ cli.app = command
 cli.main()
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[3]
     )
     assert done.returncode == 3 and done.stdout == "the result\n" and "close() of the environment Open" in done.stderr
 

@@ -160,7 +160,7 @@ def test_ctrl_c_ends_the_command_with_the_episodes_that_ended(tmp_path: Path) ->
     run = trained(tmp_path / "run")
     code = "import tempo_rl.progress\ntempo_rl.progress.EVERY = 0.2\nfrom tempo_rl.cli import main\nmain()\n"
     out, err = tmp_path / "out.txt", tmp_path / "err.txt"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TEMPO_CACHE": "off", "NO_COLOR": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "TEMPO_CACHE": "off", "NO_COLOR": "1"}
     with open(out, "wb") as stdout, open(err, "wb") as stderr:
         arguments = ["eval", str(run), "--episodes", "10000000", "--no-progress"]
         process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=stdout, stderr=stderr, env=environment)

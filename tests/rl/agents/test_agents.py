@@ -21,7 +21,7 @@ from tempo_rl.recipe import ALGORITHMS, ActorCriticRecipe, DQNRecipe, PPORecipe,
 from tempo_rl.rundir import create_run
 from tempo_rl.train import train as run_training
 from tests.cases import fast, slow
-from tests.rl.continuous_losses import CONTINUOUS
+from tests.rl.agents.continuous_losses import CONTINUOUS
 from tests.rl.scripted import ID
 
 Arrays = Mapping[str, Any]
