@@ -1,8 +1,8 @@
 """Which functions of the core act in programs that people write: in how many programs any line of each function runs.
 
-The programs are the classics (tiny ones run, full ones are compiled and traced), those of the ledger, the recipes of tempo_rl, and the
-tests of what is asked for by an option: memory of the host, limits of memory, checkpoints, saved runs. A function that acts in none of
-them, and neither is an option's nor makes an error, is a candidate to go; one that acts in one to three needs a reason.
+The programs are the classics (tiny ones run, full ones are compiled and traced), those of the ledger, the recipes of agents, and tests of
+language models, of the paper's programs, and of what is asked for by an option: memory of the host, limits of memory, checkpoints, tiles. A
+function that acts in none of them and makes no error is a candidate to go; one that acts in one to three needs a reason.
 
     python3.13 -m benchmarks.reach [--only NAME] [--least N] [--out FILE]   run the programs, print functions of at least N lines
     python -m benchmarks.reach --recorded                                   what was recorded last, of functions that are still there
@@ -17,7 +17,9 @@ import argparse
 import ast
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -31,14 +33,21 @@ ROOT = Path(__file__).resolve().parent.parent
 CORE = ROOT / "tempo_core"
 RECORD = ROOT / "benchmarks/results/reach.json"
 ROOMS = ("passes", "ir/ranges", "frontend/autodiff", "schedule", "runtime/lower", "backends/xla_cpu")  # what the compiler decides
-OPTIONS = (  # tests of what is asked for by an option, each file as one program
+TESTS = (  # of what is asked for by an option, of language models, and of the paper's programs: each is one program
     "tests/core/runtime/test_host_stores.py",
     "tests/core/runtime/test_memory.py",
     "tests/core/runtime/test_live.py",
     "tests/core/runtime/test_run_bounds.py",
     "tests/core/passes/test_checkpoint.py",
+    "tests/core/passes/test_tile.py",
+    "tests/llm/generate/test_llm_generate.py",
+    "tests/llm/generate/test_llm_past.py",
+    "tests/llm/generate/test_speculation.py",
+    "tests/llm/training/test_llm_training.py",
+    "tests/llm/training/test_llm_rewards.py",
+    "tests/paper",
 )
-SMALL = ("num_envs=4", "num_steps=8", "total_timesteps=64")
+SMALL = {"num_envs": 4, "num_steps": 8, "total_timesteps": 64, "learning_starts": 16}
 
 
 @dataclass(frozen=True)
@@ -126,9 +135,6 @@ class Watch:
 
     def run(self, program: Callable[[], object]) -> set[Function]:
         """The functions that a program runs."""
-        from benchmarks.compile_time import empty_caches
-
-        empty_caches()  # what an earlier program computed is computed again
         self.monitoring.restart_events()
         self.codes.clear()
         program()
@@ -141,8 +147,6 @@ class Watch:
 
 def programs() -> Iterator[tuple[str, Callable[[], object]]]:
     """By name, what runs or compiles each program."""
-    import pytest
-
     from benchmarks.classics.table import load
     from benchmarks.ledger.programs import PROGRAMS
     from tempo_rl.recipe import shipped_recipes
@@ -155,8 +159,6 @@ def programs() -> Iterator[tuple[str, Callable[[], object]]]:
     for name, path in shipped_recipes().items():
         if "algorithm:" in path.read_text(encoding="utf-8"):
             yield f"recipe: {name}", lambda name=name: _recipe(name)
-    for file in OPTIONS:
-        yield f"tests: {file}", lambda file=file: pytest.main(["-q", "-p", "no:cacheprovider", "-m", "", str(ROOT / file)])
 
 
 def _classic(classic: Any, size: str) -> None:
@@ -174,14 +176,38 @@ def _classic(classic: Any, size: str) -> None:
 def _recipe(name: str) -> None:
     from benchmarks.ppo import LastMetrics
     from tempo_rl.agents import build_agent
-    from tempo_rl.recipe import load_recipe
+    from tempo_rl.recipe import load_recipe, shipped_recipes
     from tempo_rl.train import compile_config
 
-    recipe = load_recipe(name, [*SMALL, "device=cpu"])
+    text = shipped_recipes()[name].read_text(encoding="utf-8")
+    changes = [f"{key}={value}" for key, value in SMALL.items() if key != "learning_starts" or f"{key}:" in text]
+    recipe = load_recipe(name, changes)
     agent = build_agent(recipe, LastMetrics())
     program = agent.compile(compile_config(recipe))
     agent.environment.close()
     traced(program)
+
+
+def of_tests(path: str) -> set[str]:
+    """The functions that tests run, in a process of their own."""
+    with tempfile.TemporaryDirectory() as directory:
+        out = Path(directory) / "functions.json"
+        command = [sys.executable, "-m", "benchmarks.reach", "--watch", path, "--out", str(out)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if not out.exists():
+            raise RuntimeError(f"{path} does not run: {(done.stdout + done.stderr)[-300:]}")
+        return set(json.loads(out.read_text(encoding="utf-8")))
+
+
+def watch_tests(path: str, out: Path) -> None:
+    """What the process of `of_tests` does."""
+    import pytest
+
+    watch = Watch(of_core())
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TEMPO_CACHE"] = cache
+        reached = watch.run(lambda: pytest.main(["-q", "-p", "no:cacheprovider", "-m", "not gpu", str(ROOT / path)]))
+    out.write_text(json.dumps(sorted(map(str, reached))), encoding="utf-8")
 
 
 def traced(program: Any) -> None:
@@ -220,39 +246,55 @@ def show(known: list[Function], counts: Mapping[str, int], by: Mapping[str, list
 
 def main() -> None:
     options = arguments(__doc__ or "", add_options)
+    if options.watch:
+        watch_tests(options.watch, options.out)
+        return
     known = of_core()
     if options.recorded:
         (case,) = json.loads(RECORD.read_text(encoding="utf-8"))["cases"]
         show(known, case["counts"], case["rare"], options.least)
         return
-    os.environ["TEMPO_CACHE"] = "off"
-    watch, counts, by, failed = Watch(known), dict.fromkeys(map(str, known), 0), {}, []
     results = Results("reach", options)
-    ran = 0
-    for name, program in programs():
+    by, failed, ran = reached_by(known, results)
+    counts = {str(function): len(by.get(str(function), [])) for function in known if function.room}
+    rare = {function: by[function] for function, count in counts.items() if 1 <= count <= 3}
+    say(f"{ran} programs; {len(failed)} did not run\n")
+    show(known, counts, rare, options.least)
+    results.add("functions", programs=ran, failed=failed, counts=counts, rare=rare)
+    results.finish()
+
+
+def reached_by(known: list[Function], results: Results) -> tuple[dict[str, list[str]], list[str], int]:
+    """The programs that each function acts in, those that did not run, and the number of those that did."""
+    from benchmarks.compile_time import empty_caches
+
+    os.environ["TEMPO_CACHE"] = "off"
+    watch, by, failed, ran = Watch(known), dict[str, list[str]](), list[str](), 0
+
+    def of(program: Callable[[], object]) -> set[str]:
+        empty_caches()  # what an earlier program computed is computed again
+        return {str(function) for function in watch.run(program)}
+
+    asked = [(f"tests: {path}", lambda path=path: of_tests(path)) for path in TESTS]
+    asked += [(name, lambda program=program: of(program)) for name, program in programs()]
+    for name, functions_of in asked:
         if not results.selects(name):
             continue
         try:
-            reached = {str(function) for function in watch.run(program)}
+            reached = functions_of()
         except Exception as error:  # a recipe whose libraries are not installed
             failed.append(name)
             say(f"{name}: {''.join(traceback.format_exception_only(error)).strip().splitlines()[0]}")
             continue
         ran += 1
         for function in reached:
-            counts[function] += 1
             by.setdefault(function, []).append(name)
-    say(f"{ran} programs; {len(failed)} did not run\n")
-    rare = {function: names for function, names in by.items() if len(names) <= 3}
-    show(known, counts, rare, options.least)
-    inside = {str(function) for function in known if function.room}
-    counts, rare = ({name: each[name] for name in sorted(each) if name in inside} for each in (counts, rare))
-    results.add("functions", programs=ran, failed=failed, counts=counts, rare=rare)
-    results.finish()
+    return by, failed, ran
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recorded", action="store_true", help="print what was recorded last, without running a program")
+    parser.add_argument("--watch", metavar="PATH", help="the functions that these tests run, as JSON to --out; without a table")
     parser.add_argument("--least", type=int, default=4, metavar="N", help="print functions of at least N lines [default: 4]")
 
 

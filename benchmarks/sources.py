@@ -30,6 +30,7 @@ PEERS = "benchmarks/peers/"
 NEVER_MEASURES = {
     "benchmarks/common.py": {"Results", "arguments", "say", "show", "machine", "versions"},
     "benchmarks/rl/sides.py": {"LONGEST", "add_python"},
+    "benchmarks/sources.py": {"code_of"},
 }
 
 # The definitions that make the cases of a benchmark, by the beginnings of their names. `{family}`: the module that has the case's name.
@@ -59,7 +60,7 @@ MADE_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "ppo": {kind: (f"benchmarks.ppo:{kind}",) for kind in ("functional", "micro", "host")},
     "prefill": {"": ("benchmarks.prefill:prefill", "benchmarks.decode:random_model")},
-    "reach": {"": ("benchmarks.reach:programs", "benchmarks.reach:of_core", "benchmarks.reach:Watch")},
+    "reach": {"": ("benchmarks.reach:reached_by",)},
     "rewards": {"": ("benchmarks.rewards:in_a_process", "benchmarks.rewards:measured")},
     "second_start": {"": ("benchmarks.second_start:compare", "benchmarks.second_start:CASES")},
     "speculation": {

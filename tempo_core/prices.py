@@ -14,7 +14,7 @@ from typing import TypeVar
 from tempo_core.ir import costs, ops
 from tempo_core.ir.graph import Node
 from tempo_core.ir.ops import Types, product
-from tempo_core.ir.ops.work import size
+from tempo_core.ir.ops.work import CALL, CHEAP, DEAR, HELD, INDEXED, PLAIN, PRODUCT, SCAN, SORT, VIEW, size
 from tempo_core.ir.types import ITEM_SIZE, TensorType, is_float
 from tempo_core.symbolic.domain import Domain
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -237,35 +237,12 @@ LEAST_LENGTH_TO_SCATTER = price(256, "the same, at several positions: XLA's CPU 
     "two cores; 40 ns a position")
 # fmt: on
 
-# -- kinds of operations -------------------------------------------------------------------------------------------------
+# -- classes of operations (`ir/ops/work.py`) ----------------------------------------------------------------------------
 
-# Much faster at once than point by point: a group with one of them is vectorized, even if more values have to be kept for it.
-FASTER_AT_ONCE = (ops.Dot, ops.Conv, ops.CumSum, ops.CumMax, ops.LinearScan, ops.DiscountedSum, ops.Argsort, ops.Udf)
-SCANS = (ops.CumSum, ops.CumMax, ops.LinearScan, ops.DiscountedSum)
-# Of many operations each: they leave a loop that they do not depend on (a draw of random numbers is about 100 operations of XLA).
-MANY_OPERATIONS = (ops.Random, ops.Udf)
-# A second copy (of a peeled last iteration) costs next to nothing; it costs much.
-FREE_TO_COPY = (ops.Merge, ops.Eval, ops.Iota, ops.Broadcast, ops.Gather, ops.Reshape, ops.Identity, ops.Cast, ops.Constant)
-DEAR_TO_COPY = (ops.Dot, ops.Conv, ops.Udf, ops.Argsort)
 # A launch costs the host 20 to 60 microseconds, about 20 small operations. These may take longer, so the host does not wait for them.
-WORTH_A_LAUNCH = (ops.Dot, ops.Conv, ops.Argsort, ops.LinearScan, ops.DiscountedSum)
-FAST_FUNCTIONS = (
-    "neg", "abs", "sign", "not", "isfinite", "isnan", "add", "sub", "mul", "maximum", "minimum", "and", "or", "xor",
-)  # fmt: skip
-# A few nanoseconds for many elements, and the same bits wherever XLA computes them. (A product of floats may become one operation with a sum
-# that reads it, which rounds once instead of twice.)
-CHEAP_FUNCTIONS = tuple(fn for fn in FAST_FUNCTIONS if fn != "mul")
-CHEAP_FUNCTIONS_OF_INTEGERS = (*CHEAP_FUNCTIONS, "mul", "floordiv", "mod")
-CHEAP_OPS = (
-    ops.Compare, ops.Where, ops.Cast, ops.Broadcast, ops.Iota, ops.Eval, ops.Constant, ops.Identity, ops.Reshape, ops.Permute, ops.Slice,
-    ops.Pad, ops.Concat, ops.Flip,
-)  # fmt: skip
-# XLA's CPU compiler makes vector instructions of these, but not inside of a padding: four sigmoids of [16, 61] numbers, with gradients moved by
-# padding, take 25 microseconds there and 5 apart.
-DEAR_FUNCTIONS = (
-    "exp", "expm1", "log", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
-    "sigmoid", "erf", "pow", "atan2", "logaddexp",
-)  # fmt: skip
+WORTH_A_LAUNCH = frozenset({PRODUCT, SORT, SCAN})
+# The weight of a second copy in a program (of a peeled last iteration, say); 1 for others.
+WEIGHTS = {HELD: 0, VIEW: 0, INDEXED: 0, PRODUCT: 10, SORT: 10, CALL: 10}
 
 
 # -- questions -----------------------------------------------------------------------------------------------------------
@@ -322,7 +299,7 @@ def _operations(op: ops.Op) -> int:
 
 def copy_weight(op: ops.Op) -> int:
     """The rough cost of a second copy of an operation in a program."""
-    return sum(0 if isinstance(part, FREE_TO_COPY) else 10 if isinstance(part, DEAR_TO_COPY) else 1 for part in op.parts)
+    return sum(WEIGHTS.get(part.cost_class, 1) for part in op.parts)
 
 
 def pays_to_convolve(width: Expr) -> bool:
@@ -371,9 +348,12 @@ def rough_seconds(node: Node, operands: Types, env: Mapping[Symbol, int]) -> flo
 
 def is_fast(op: ops.Op) -> bool:
     """Whether a vector instruction computes an operation, or it only moves or repeats values."""
-    if isinstance(op, (ops.Unary, ops.Binary)):
-        return op.fn in FAST_FUNCTIONS
-    return isinstance(op, costs.OF_THEIR_READER)
+    return op.cost_class in (HELD, VIEW, CHEAP)
+
+
+def is_faster_at_once(op: ops.Op) -> bool:
+    """Whether it is much faster at once than point by point: a group with it is vectorized, even if more values have to be kept for it."""
+    return op.cost_class in (PRODUCT, SCAN, SORT) or isinstance(op, ops.Udf)
 
 
 def _seconds(op: ops.Op, operands: Types, results: Types, env: Mapping[Symbol, int]) -> float:
@@ -400,19 +380,20 @@ def pays_to_compute_in_scan(elements: int, read: int, operations: int, is_fast: 
 
 
 def is_cheap_to_repeat(node: Node, operands: Sequence[TensorType]) -> bool:
-    """Whether a node costs less than to keep its value at all points of a step, and to read it back."""
-    if isinstance(node.op, (ops.Unary, ops.Binary)):
-        return node.op.fn in (CHEAP_FUNCTIONS if is_float(node.outputs[0].dtype) else CHEAP_FUNCTIONS_OF_INTEGERS)
+    """Whether a node costs less than to keep its value at all points of a step, and to read it back, and has the same bits wherever it is.
+
+    A product of floats may become one operation with a sum that reads it, which rounds once instead of twice.
+    """
     if isinstance(node.op, ops.Gather):  # a slice of a value that is in memory anyway
         return operands[1].rank == 0
-    return isinstance(node.op, CHEAP_OPS)
+    if isinstance(node.op, ops.Binary) and node.op.fn in ("mul", "floordiv", "mod"):
+        return not is_float(node.outputs[0].dtype)
+    return node.op.cost_class in (VIEW, CHEAP)
 
 
 def is_quick_at_once(op: ops.Op) -> bool:
     """Whether all points of a node can be computed again at once in about the time in which they would be read."""
-    if isinstance(op, (ops.Unary, ops.Binary)):
-        return op.fn in (*FAST_FUNCTIONS, "div", "floordiv", "mod")
-    return isinstance(op, (*CHEAP_OPS, ops.Gather))
+    return op.cost_class in (VIEW, CHEAP, PLAIN) or isinstance(op, ops.Gather)
 
 
 def price_of_keeping(types: Types, domain: Domain, is_kept_anyway: bool) -> int:
@@ -423,12 +404,16 @@ def price_of_keeping(types: Types, domain: Domain, is_kept_anyway: bool) -> int:
 
 def is_dear(op: ops.Op) -> bool:
     """Whether each element takes some nanoseconds where there are few: of dear functions, and of scans, where it waits for the one before it."""
-    return isinstance(op, SCANS) or (is_dear_function(op) and op != ops.Binary("pow"))  # XLA makes `x ** 2` a product
+    return op.cost_class in (SCAN, DEAR) and op != ops.Binary("pow")  # XLA makes `x ** 2` a product
 
 
 def is_dear_function(op: ops.Op) -> bool:
-    """Whether XLA computes an operation by a polynomial: some ten operations an element."""
-    return isinstance(op, (ops.Unary, ops.Binary)) and op.fn in DEAR_FUNCTIONS
+    """Whether XLA computes an operation by a polynomial: some ten operations an element.
+
+    XLA's CPU compiler makes vector instructions of these, but not inside of a padding: four sigmoids of [16, 61] numbers, with gradients moved
+    by padding, take 25 microseconds there and 5 apart.
+    """
+    return op.cost_class == DEAR
 
 
 def strip_size(rows: int, written: int, accumulated: int) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tempo_core.ir import ops
 from tempo_core.ir.ops import Op, Types
-from tempo_core.ir.ops.work import ALIAS, FUSED, MEMORY, REDUCED, nothing
+from tempo_core.ir.ops.work import ALIAS, CHEAP, DEAR, FUSED, MEMORY, PLAIN, REDUCED, nothing
 from tempo_core.symbolic.expr import Expr
 
 # These may be computed again for each of their readers: that costs less than to store them.
@@ -25,6 +25,7 @@ def every_op(base: type[Op] = Op) -> list[type[Op]]:
 # XLA makes these a part of the operation that reads them, whatever their operands are. Views compute nothing: they move or repeat values.
 OF_THEIR_READER = tuple(op for op in every_op() if op.work.place in (ALIAS, FUSED))
 VIEWS = tuple(op for op in OF_THEIR_READER if op.work.operations is nothing and op not in PADDINGS)
+ELEMENTWISE = frozenset({CHEAP, PLAIN, DEAR})  # classes of ops (`Op.cost_class`)
 
 
 def operations(op: Op, inputs: Types, outputs: Types) -> Expr:

@@ -41,6 +41,11 @@ class Op:
         raise AssertionError(f"{type(self).__name__} defines no shape rule")
 
     @property
+    def cost_class(self) -> str:
+        """What an operation of it costs (`ir/ops/work.py`)."""
+        return self.work.cost_class
+
+    @property
     def parts(self) -> tuple[Op, ...]:
         """The operations that it is: those in an island, else itself."""
         return (self,)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tempo_core.errors import DTypeError
 from tempo_core.ir.ops.base import Op, Types, check
-from tempo_core.ir.ops.work import MEMORY, Work, elements, size
+from tempo_core.ir.ops.work import MEMORY, PRODUCT, Work, elements, size
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr
 
@@ -23,7 +23,7 @@ def _convolved(op: Conv, inputs: Types, outputs: Types) -> Expr:
 class Dot(Op):
     """General contraction. Output dimensions: batch (in the order given), then the left's free, then the right's free."""
 
-    work = Work(_multiplied, MEMORY)
+    work = Work(_multiplied, MEMORY, PRODUCT)
     left_contract: tuple[int, ...]
     right_contract: tuple[int, ...]
     left_batch: tuple[int, ...] = ()
@@ -61,7 +61,7 @@ class Conv(Op):
     stand past the end (a negative `high` cuts elements off). The gradients of a convolution are convolutions.
     """
 
-    work = Work(_convolved, MEMORY)
+    work = Work(_convolved, MEMORY, PRODUCT)
     strides: tuple[int, ...]
     low: tuple[Expr, ...]
     high: tuple[Expr, ...]

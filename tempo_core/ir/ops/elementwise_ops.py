@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tempo_core.errors import DTypeError
 from tempo_core.ir.ops.base import Op, Types, check, same_shape
-from tempo_core.ir.ops.work import ALIAS, COMPUTED, Work, nothing
+from tempo_core.ir.ops.work import ALIAS, CHEAP, COMPUTED, DEAR, PLAIN, VIEW, Work, nothing
 from tempo_core.ir.types import DTYPES, FLOATS, INTEGERS, TensorType
 from tempo_core.symbolic.expr import Expr
 
@@ -30,6 +30,7 @@ class Function:
     numpy: str = ""
     is_unbounded: bool = False
     gives_truth: bool = False
+    cost_class: str = CHEAP
 
     def infer(self, fn: str, type: TensorType) -> Types:
         """The type of the result, for the type of the operands. Raises DTypeError."""
@@ -43,30 +44,30 @@ UNARY: Mapping[str, Function] = {
     "neg": Function(NUMBERS, "negative"),
     "abs": Function(NUMBERS),
     "sign": Function(NUMBERS),
-    "exp": Function(),
-    "expm1": Function(),
-    "log": Function(is_unbounded=True),
-    "log1p": Function(is_unbounded=True),
-    "sqrt": Function(is_unbounded=True),
-    "rsqrt": Function(is_unbounded=True),
-    "sin": Function(),
-    "cos": Function(),
-    "tan": Function(is_unbounded=True),
-    "asin": Function(is_unbounded=True),
-    "acos": Function(is_unbounded=True),
-    "atan": Function(),
-    "sinh": Function(),
-    "cosh": Function(),
-    "tanh": Function(),
-    "asinh": Function(),
-    "acosh": Function(is_unbounded=True),
-    "atanh": Function(is_unbounded=True),
-    "sigmoid": Function(),
-    "erf": Function(),
-    "floor": Function(),
-    "ceil": Function(),
-    "round": Function(FLOATS, "rint"),  # half to even
-    "trunc": Function(),
+    "exp": Function(cost_class=DEAR),
+    "expm1": Function(cost_class=DEAR),
+    "log": Function(is_unbounded=True, cost_class=DEAR),
+    "log1p": Function(is_unbounded=True, cost_class=DEAR),
+    "sqrt": Function(is_unbounded=True, cost_class=PLAIN),
+    "rsqrt": Function(is_unbounded=True, cost_class=PLAIN),
+    "sin": Function(cost_class=DEAR),
+    "cos": Function(cost_class=DEAR),
+    "tan": Function(is_unbounded=True, cost_class=DEAR),
+    "asin": Function(is_unbounded=True, cost_class=DEAR),
+    "acos": Function(is_unbounded=True, cost_class=DEAR),
+    "atan": Function(cost_class=DEAR),
+    "sinh": Function(cost_class=DEAR),
+    "cosh": Function(cost_class=DEAR),
+    "tanh": Function(cost_class=DEAR),
+    "asinh": Function(cost_class=DEAR),
+    "acosh": Function(is_unbounded=True, cost_class=DEAR),
+    "atanh": Function(is_unbounded=True, cost_class=DEAR),
+    "sigmoid": Function(cost_class=DEAR),
+    "erf": Function(cost_class=DEAR),
+    "floor": Function(cost_class=PLAIN),
+    "ceil": Function(cost_class=PLAIN),
+    "round": Function(FLOATS, "rint", cost_class=PLAIN),  # half to even
+    "trunc": Function(cost_class=PLAIN),
     "not": Function(TRUTH, "logical_not"),
     "isfinite": Function(DTYPES, gives_truth=True),
     "isnan": Function(DTYPES, gives_truth=True),
@@ -75,14 +76,14 @@ BINARY: Mapping[str, Function] = {
     "add": Function(NUMBERS),
     "sub": Function(NUMBERS, "subtract"),
     "mul": Function(NUMBERS, "multiply"),
-    "div": Function(FLOATS, "divide", is_unbounded=True),
-    "pow": Function(NUMBERS, is_unbounded=True),
-    "atan2": Function(is_unbounded=True),
-    "logaddexp": Function(),
+    "div": Function(FLOATS, "divide", is_unbounded=True, cost_class=PLAIN),
+    "pow": Function(NUMBERS, is_unbounded=True, cost_class=DEAR),
+    "atan2": Function(is_unbounded=True, cost_class=DEAR),
+    "logaddexp": Function(cost_class=DEAR),
     "maximum": Function(DTYPES),
     "minimum": Function(DTYPES),
-    "floordiv": Function(NUMBERS, "floor_divide"),
-    "mod": Function(NUMBERS, is_unbounded=True),
+    "floordiv": Function(NUMBERS, "floor_divide", cost_class=PLAIN),
+    "mod": Function(NUMBERS, is_unbounded=True, cost_class=PLAIN),
     "and": Function(WHOLE, "bitwise_and"),  # of bools, these are the logical functions
     "or": Function(WHOLE, "bitwise_or"),
     "xor": Function(WHOLE, "bitwise_xor"),
@@ -107,6 +108,10 @@ class Unary(Op):
     @property
     def function(self) -> Function:
         return UNARY[self.fn]
+
+    @property
+    def cost_class(self) -> str:
+        return self.function.cost_class
 
     def infer(self, inputs: Types) -> Types:
         return self.function.infer(self.fn, inputs[0])
@@ -133,6 +138,10 @@ class Binary(Op):
     @property
     def function(self) -> Function:
         return BINARY[self.fn]
+
+    @property
+    def cost_class(self) -> str:
+        return self.function.cost_class
 
     def infer(self, inputs: Types) -> Types:
         return _of_two(self.fn, self.function, inputs)
@@ -189,7 +198,7 @@ class Cast(Op):
 class Identity(Op):
     """The operand itself; `stop_gradient` ends differentiation here."""
 
-    work = Work(nothing, ALIAS)
+    work = Work(nothing, ALIAS, VIEW)
     stop_gradient: bool = False
 
     def infer(self, inputs: Types) -> Types:

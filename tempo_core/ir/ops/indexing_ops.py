@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tempo_core.errors import DTypeError
 from tempo_core.ir.ops.base import Op, Types, check
-from tempo_core.ir.ops.work import FUSED, MEMORY, Work, each_result, product, size
+from tempo_core.ir.ops.work import FUSED, INDEXED, MEMORY, Work, each_result, product, size
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr
 
@@ -33,7 +33,7 @@ class Gather(Op):
     padding: wherever an index reaches it, the result is masked, so that anything may stand there (`runtime/lower/padding.py`).
     """
 
-    work = Work(each_result, _indexed)
+    work = Work(each_result, _indexed, INDEXED)
     axis: int
     batch: int = 0
     length: Expr | None = None
@@ -58,7 +58,7 @@ class Scatter(Op):
     gives for that index. Indices outside the axis are dropped.
     """
 
-    work = Work(_scattered, _indexed)
+    work = Work(_scattered, _indexed, INDEXED)
     axis: int
     size: Expr
     batch: int = 0
@@ -92,7 +92,7 @@ class Update(Op):
     these positions is written, where nothing reads x later (`backends/xla_cpu/in_place.py`).
     """
 
-    work = Work(_of_updates, MEMORY)
+    work = Work(_of_updates, MEMORY, INDEXED)
     fn: str
     axis: int
     batch: int = 0

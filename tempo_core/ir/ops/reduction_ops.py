@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tempo_core.errors import DTypeError
 from tempo_core.ir.ops.base import Op, Types, along, check, same_shape, without
-from tempo_core.ir.ops.work import MEMORY, REDUCED, Work, each_operand
+from tempo_core.ir.ops.work import MEMORY, REDUCED, SCAN, SORT, Work, each_operand
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.symbolic.expr import Expr
 
@@ -27,7 +27,7 @@ def _reduced(op: Reduce, inputs: Types) -> str:
 class Reduce(Op):
     """Reduction over `axes` (ascending), which disappear; `fn` is one of `REDUCE`."""
 
-    work = Work(each_operand(), _reduced)
+    work = Work(each_operand(), _reduced, REDUCED)
     fn: str
     axes: tuple[int, ...]
 
@@ -49,7 +49,7 @@ class Reduce(Op):
 class Argmax(Op):
     """The first position of the greatest element along `axis`, as int32; of the first NaN if there is one; 0 without elements."""
 
-    work = Work(each_operand(), REDUCED)
+    work = Work(each_operand(), REDUCED, REDUCED)
     neutral = "lowest"
     axis: int
 
@@ -62,7 +62,7 @@ class Argmax(Op):
 class Argsort(Op):
     """The positions that sort the operand along `axis`, ascending and stable, as int32: all of them, or the first `count`."""
 
-    work = Work(each_operand(), MEMORY)  # times the logarithm of the axis' size: `costs.sorted_axis`
+    work = Work(each_operand(), MEMORY, SORT)  # times the logarithm of the axis' size: `costs.sorted_axis`
     neutral = "last"
     axis: int
     count: int | None = None
@@ -81,7 +81,7 @@ class Argsort(Op):
 class CumSum(Op):
     """Cumulative sum along `axis`: `y[k] = x[0] + ... + x[k]`; with `reverse`, of the suffix `x[k] + ... + x[-1]`."""
 
-    work = Work(each_operand(SCAN_WORK), MEMORY)
+    work = Work(each_operand(SCAN_WORK), MEMORY, SCAN)
     neutral = 0.0
     axis: int
     reverse: bool = False
@@ -96,7 +96,7 @@ class CumSum(Op):
 class CumMax(Op):
     """Cumulative maximum along `axis`: `y[k] = max(x[0], ..., x[k])`; with `reverse`, of the suffix. NaN stays once it is met."""
 
-    work = Work(each_operand(SCAN_WORK), MEMORY)
+    work = Work(each_operand(SCAN_WORK), MEMORY, SCAN)
     neutral = "lowest"
     axis: int
     reverse: bool = False
@@ -113,7 +113,7 @@ class LinearScan(Op):
     value before, also if it is infinite or NaN. Discounted returns and generalised advantage estimation have this form.
     """
 
-    work = Work(each_operand(2), MEMORY)
+    work = Work(each_operand(2), MEMORY, SCAN)
     neutral = 0.0
     axis: int
     reverse: bool = False
@@ -133,7 +133,7 @@ class LinearScan(Op):
 class DiscountedSum(Op):
     """`sum_k gamma**k * x[k]` along `axis`, which disappears."""
 
-    work = Work(each_operand(2), MEMORY)
+    work = Work(each_operand(2), MEMORY, SCAN)
     neutral = 0.0
     axis: int
     gamma: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tempo_core.ir.ops.base import Op, Types, check
-from tempo_core.ir.ops.work import MEMORY, VIEW, Work, nothing, size
+from tempo_core.ir.ops.work import CALL, MEMORY, TAKEN, VIEWED, Work, size
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr
@@ -21,7 +21,7 @@ def _of_random(op: Random, inputs: Types, outputs: Types) -> Expr:
 class Constant(Op):
     """A literal array: `data` holds its bytes in row-major order, `sizes` its shape."""
 
-    work = VIEW
+    work = VIEWED
     dtype: str
     sizes: tuple[int, ...]
     data: bytes = field(repr=False)
@@ -34,7 +34,7 @@ class Constant(Op):
 class Iota(Op):
     """`0, 1, ..., size - 1` as int32."""
 
-    work = VIEW
+    work = VIEWED
     size: Expr
 
     def infer(self, inputs: Types) -> Types:
@@ -45,7 +45,7 @@ class Iota(Op):
 class Eval(Op):
     """The value of a symbolic expression (int32) or condition (bool) at the node's point, as a scalar."""
 
-    work = VIEW
+    work = VIEWED
     value: Expr | Bool
 
     def infer(self, inputs: Types) -> Types:
@@ -56,7 +56,7 @@ class Eval(Op):
 class Input(Op):
     """An array that is fed when the program runs, by `name`."""
 
-    work = Work(nothing, MEMORY)
+    work = TAKEN
     name: str
     dtype: str
     shape: tuple[Expr, ...]
@@ -74,7 +74,7 @@ class Random(Op):
     coordinate is added to the seed: the numbers are those of a run with that seed, at the other coordinates.
     """
 
-    work = Work(_of_random, MEMORY)
+    work = Work(_of_random, MEMORY, CALL)
     kind: str
     stream: int
     shape: tuple[Expr, ...]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tempo_core.ir.ops.base import Op, Types
-from tempo_core.ir.ops.work import ALIAS, MEMORY, Work, each_result, nothing
+from tempo_core.ir.ops.work import ALIAS, CALL, HELD, MEMORY, TAKEN, Work, each_result, nothing
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.lazy import lazy
@@ -30,7 +30,7 @@ def _of_instructions(op: Dataflow, inputs: Types, outputs: Types) -> Expr:
 class Merge(Op):
     """The value of the first operand whose edge condition holds at the point: the node of a branching tensor."""
 
-    work = Work(nothing, ALIAS)
+    work = Work(nothing, ALIAS, HELD)
     type: TensorType
 
     def infer(self, inputs: Types) -> Types:
@@ -46,7 +46,7 @@ class Udf(Op):
     `cost` is what the user says a call takes: (operations, bytes moved), or nothing.
     """
 
-    work = Work(_called, MEMORY)
+    work = Work(_called, MEMORY, CALL)
     fn: Callable[..., Any]
     types: tuple[TensorType, ...]
     kind: str = "jax"
@@ -69,7 +69,7 @@ class Udf(Op):
 class Sink(Op):
     """Hands its operands to `fn(*arrays, **point)` on the host; `point` maps step names to numbers. Gives nothing."""
 
-    work = Work(nothing, MEMORY)
+    work = TAKEN
     fn: Callable[..., Any]
     name: str = "sink"
 
@@ -100,7 +100,7 @@ class Output(Op):
     A `partial` result may read points at which its operand does not exist: it is zero there.
     """
 
-    work = Work(nothing, MEMORY)
+    work = TAKEN
     position: int
     partial: bool = False
 
@@ -133,7 +133,7 @@ class Dataflowed:
 class Dataflow(Op):
     """A fused island: a small acyclic program of ops with one domain, run as one statement (`passes/keep/fuse.py`)."""
 
-    work = Work(_of_instructions, MEMORY)
+    work = Work(_of_instructions, MEMORY, CALL)
     body: Dataflowed
 
     def infer(self, inputs: Types) -> Types:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tempo_core.errors import DTypeError
 from tempo_core.ir.ops.base import Op, Types, along, check, replaced, without
-from tempo_core.ir.ops.work import ALIAS, VIEW, Work, nothing, product
+from tempo_core.ir.ops.work import ALIAS, VIEW, VIEWED, Work, nothing, product
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr
 
@@ -17,7 +17,7 @@ from tempo_core.symbolic.expr import Expr
 class Reshape(Op):
     """The same elements, in row-major order, under another `shape` of as many elements."""
 
-    work = Work(nothing, ALIAS)
+    work = Work(nothing, ALIAS, VIEW)
     shape: tuple[Expr, ...]
 
     def infer(self, inputs: Types) -> Types:
@@ -30,7 +30,7 @@ class Reshape(Op):
 class Permute(Op):
     """Transposition: output axis k is input axis `order[k]`."""
 
-    work = VIEW
+    work = VIEWED
     order: tuple[int, ...]
 
     def infer(self, inputs: Types) -> Types:
@@ -43,7 +43,7 @@ class Permute(Op):
 class Broadcast(Op):
     """Repetition to `shape`: input axis k becomes output axis `axes[k]` (ascending, of equal size); the others repeat."""
 
-    work = VIEW
+    work = VIEWED
     shape: tuple[Expr, ...]
     axes: tuple[int, ...]
 
@@ -61,7 +61,7 @@ class Slice(Op):
     A `start` or `stop` that depends on steps is allowed.
     """
 
-    work = VIEW
+    work = VIEWED
     axis: int
     start: Expr
     stop: Expr
@@ -80,7 +80,7 @@ class Pad(Op):
     A negative amount cuts elements off.
     """
 
-    work = VIEW
+    work = VIEWED
     axis: int
     low: Expr
     high: Expr
@@ -94,7 +94,7 @@ class Pad(Op):
 class Concat(Op):
     """The operands, one after the other along `axis`."""
 
-    work = VIEW
+    work = VIEWED
     axis: int
 
     def infer(self, inputs: Types) -> Types:
@@ -113,7 +113,7 @@ class Concat(Op):
 class Flip(Op):
     """The elements of `axis` in reverse order."""
 
-    work = VIEW
+    work = VIEWED
     axis: int
 
     def infer(self, inputs: Types) -> Types:

@@ -7,6 +7,18 @@ the user says, or its results, as its inside is not ours to see. `place` says wh
 - `FUSED`: computed where it is read, and in memory only if several operations read it, or one that needs its operands in memory.
 - `REDUCED`: in memory, but computed from operands that may be fused.
 - `MEMORY`: in memory, and so are its operands.
+
+`cost_class` says what an operation of it costs, for the choices that ask only that:
+
+- `HELD`: nothing is computed; the value is handed over, or is there.
+- `VIEW`: elements are moved or repeated, or follow from positions.
+- `INDEXED`: elements at positions that data decides are read or written.
+- `CHEAP`: a vector instruction an element.
+- `PLAIN`: some of them, as a division.
+- `DEAR`: some ten of them: XLA computes the function by a polynomial.
+- `REDUCED`, `PRODUCT`, `SORT`: reductions, contractions, sorts.
+- `SCAN`: each element waits for the one before it.
+- `CALL`: many operations in one: functions of the user's, random numbers.
 """
 
 from __future__ import annotations
@@ -24,14 +36,20 @@ from tempo_core.symbolic.proof import provably_nonnegative
 Types = tuple[TensorType, ...]
 
 ALIAS, FUSED, REDUCED, MEMORY = "alias", "fused", "reduced", "memory"
+HELD, VIEW, INDEXED, CHEAP, PLAIN, DEAR = "held", "view", "indexed", "cheap", "plain", "dear"
+PRODUCT, SORT, SCAN, CALL = "product", "sort", "scan", "call"
 
 
 @dataclass(frozen=True)
 class Work:
-    """`operations` of (op, operand types, result types); `place` is one of the four, or a function of (op, operand types)."""
+    """`operations` of (op, operand types, result types); `place` is one of the four, or a function of (op, operand types).
+
+    An elementwise function has the `cost_class` of its row.
+    """
 
     operations: Callable[[Any, Types, Types], Expr]
     place: str | Callable[[Any, Types], str]
+    cost_class: str
 
 
 def product(sizes: tuple[Expr, ...]) -> Expr:
@@ -62,4 +80,4 @@ def each_operand(times: int = 1) -> Callable[[Any, Types, Types], Expr]:
     return lambda op, inputs, outputs: times * size(inputs[0])
 
 
-VIEW, COMPUTED = Work(nothing, FUSED), Work(each_result, FUSED)
+VIEWED, COMPUTED, TAKEN = Work(nothing, FUSED, VIEW), Work(each_result, FUSED, CHEAP), Work(nothing, MEMORY, HELD)

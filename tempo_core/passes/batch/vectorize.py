@@ -9,6 +9,7 @@ from tempo_core import prices
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import cycles, direction_of, innermost_steps
 from tempo_core.ir.graph import Edge, Graph, Key, Node
+from tempo_core.ir.ops.work import CALL
 from tempo_core.passes.base import Pass
 from tempo_core.passes.batch.boxes import in_boxes, steps_beside
 from tempo_core.passes.batch.leading import Vectorizer, is_selected
@@ -241,8 +242,7 @@ class _Connected:
         return {
             group
             for group, node in ((self.groups.of(n), self.graph[n]) for n in self.legal)
-            if isinstance(node.op, prices.FASTER_AT_ONCE)
-            and (group in self.reduced or not _is_of_each_point(self.graph, node, self.step))
+            if prices.is_faster_at_once(node.op) and (group in self.reduced or not _is_of_each_point(self.graph, node, self.step))
         }
 
     def _with_a_fixed_matrix(self) -> set[int]:
@@ -250,9 +250,7 @@ class _Connected:
 
     def _small_before_the_loop(self) -> set[int]:
         """The groups with random draws or functions whose values are small, and are read only in the innermost loop over the step."""
-        kept = self._read_innermost(
-            {self.groups.of(n) for n in self.legal if isinstance(self.graph[n].op, prices.MANY_OPERATIONS)}
-        )
+        kept = self._read_innermost({self.groups.of(n) for n in self.legal if self.graph[n].op.cost_class == CALL})
         return {group for group, values in kept.items() if sum(self._elements(key) for key in values) <= prices.MOST_KEPT}
 
     def _products_before_the_loop(self) -> set[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
-from tempo_core.ir.costs import VIEWS
+from tempo_core.ir.costs import ELEMENTWISE, VIEWS
 from tempo_core.ir.dependence import forward_order, innermost_nests
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.passes.base import Pass
@@ -21,8 +21,6 @@ from tempo_core.prices import is_quick_at_once, price_of_keeping
 from tempo_core.symbolic.condition import Bool, conjunction
 from tempo_core.symbolic.domain import Range, is_full_range, is_own_point
 from tempo_core.symbolic.expr import Symbol
-
-_FUSED = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Reduce)
 
 
 @dataclass(frozen=True)
@@ -145,4 +143,4 @@ class _Loop:
         """Whether XLA makes what a node reads a part of it, or of its readers."""
         if isinstance(node.op, VIEWS) and not isinstance(node.op, ops.Merge):
             return all(self._is_fused(reader) for reader, _ in self.users[node.id])
-        return isinstance(node.op, _FUSED)
+        return node.op.cost_class in ELEMENTWISE or isinstance(node.op, ops.Reduce)

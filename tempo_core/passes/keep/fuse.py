@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.costs import CHEAP, FREE
 from tempo_core.ir.dependence import Nest, Vertex, deciding, forward_order, latest_levels, loop_nest
 from tempo_core.ir.graph import Dataflowed, Edge, Graph, Node, is_identity
 from tempo_core.ir.names.naming import exact_names, label
@@ -17,9 +18,6 @@ from tempo_core.symbolic.domain import Point, Range, identity
 from tempo_core.symbolic.groups import Groups
 
 NEVER_FUSED = (ops.Merge, ops.Input, ops.Output, ops.Sink)
-DUPLICATED = (ops.Constant, ops.Iota, ops.Eval)  # cheap sources: each reader gets a copy
-
-OF_POSITIONS = {"add", "sub", "mul", "minimum", "maximum", "and", "or", "ge", "lt", "gt", "le", "eq", "ne"}  # as cheap as a read
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def _with_copied_sources(graph: Graph) -> Graph:
     copies: dict[tuple[int, object], int] = {}
     for node_id in forward_order(graph):
         node = graph[node_id]
-        if not _fusable(node) or isinstance(node.op, DUPLICATED):
+        if not _fusable(node):
             continue
         inputs = []
         for edge in node.inputs:
@@ -107,7 +105,7 @@ def _is_cheap(graph: Graph, node: Node) -> bool:
 
     Cheap are constants, counters, expressions of steps, broadcasts, single elements of inputs, and masks of positions.
     """
-    if isinstance(node.op, (ops.Binary, ops.Compare)) and node.op.fn in OF_POSITIONS:
+    if isinstance(node.op, (ops.Binary, ops.Compare)) and node.op.cost_class == CHEAP:
         return node.outputs[0].dtype in ("bool", "int32") and all(_is_cheap(graph, graph[edge.source]) for edge in node.inputs)
     if isinstance(node.op, ops.Broadcast):
         return node.outputs[0].is_static
@@ -117,7 +115,7 @@ def _is_cheap(graph: Graph, node: Node) -> bool:
         return isinstance(graph[node.inputs[0].source].op, ops.Input) and graph.edge_type(node.inputs[1]).rank == 0
     if isinstance(node.op, ops.Constant):
         return len(node.op.data) <= 64
-    return isinstance(node.op, DUPLICATED)
+    return isinstance(node.op, FREE)
 
 
 def _repeated_range(graph: Graph, edge: Edge, source: Node, reader: Node) -> Edge | None:

@@ -7,8 +7,6 @@ import pytest
 
 import tempo_core as tp
 from benchmarks.hlo import Module, parse
-from tempo_core.ir import ops
-from tempo_core.prices import DEAR_FUNCTIONS
 from tests.core.running import assert_all_same
 
 pytestmark = pytest.mark.cpu
@@ -75,10 +73,6 @@ def test_cheap_values_are_computed_inside_of_a_padding():
     assert not any(
         i.opcode == "conditional" for module in modules(compiled) for c in module.computations.values() for i in c.instructions
     )
-
-
-def test_functions_that_are_dear_are_functions_of_the_language():
-    assert set(DEAR_FUNCTIONS) <= {*ops.UNARY, *ops.BINARY}
 
 
 def test_a_sum_of_paddings_is_computed_once_for_all_its_readers():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tempo_core.ir import costs, ops
-from tempo_core.ir.ops import Op
+from tempo_core.ir.ops import Op, work
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr
 from tests.core.every_op import ROWS, T, each_op, f32, i32, truth
@@ -61,6 +61,23 @@ def test_what_is_a_part_of_its_reader_follows_from_the_places() -> None:
     assert set(costs.OF_THEIR_READER) == fused - {ops.Gather, ops.Scatter}  # these two with a single index alone
     computing = {ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast}
     assert set(costs.VIEWS) == set(costs.OF_THEIR_READER) - computing - set(costs.PADDINGS)
+
+
+def test_classes_follow_from_places_and_operations() -> None:
+    """A view computes nothing, and what is computed is of a class that says so."""
+    views = {type(op) for op, *_ in EXAMPLES if op.cost_class == work.VIEW}
+    assert views == {*costs.VIEWS, *costs.PADDINGS} - {ops.Merge}
+    held = {type(op) for op, *_ in EXAMPLES if op.cost_class == work.HELD}
+    assert held == {ops.Merge, ops.Input, ops.Output, ops.Sink, ops.End}
+    assert all(number == 0 for op, _, number, _ in EXAMPLES if op.cost_class in (work.VIEW, work.HELD))
+    assert all(number != 0 for op, _, number, _ in EXAMPLES if op.cost_class not in (work.VIEW, work.HELD))
+
+
+def test_functions_have_classes_of_their_own() -> None:
+    of = {fn: ops.Unary(fn).cost_class for fn in ops.UNARY} | {fn: ops.Binary(fn).cost_class for fn in ops.BINARY}
+    assert {of[fn] for fn in ("neg", "add", "mul", "maximum", "and", "isnan")} == {work.CHEAP} == {ops.Compare("lt").cost_class}
+    assert {of[fn] for fn in ("sqrt", "div", "mod", "floor")} == {work.PLAIN}
+    assert {of[fn] for fn in ("exp", "tanh", "pow", "logaddexp")} == {work.DEAR}
 
 
 def test_only_sorts_take_a_logarithm() -> None:
