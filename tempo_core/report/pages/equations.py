@@ -25,10 +25,7 @@ At = Mapping[Symbol, IntoExpr]  # the points of steps, in the steps of the whole
 Slopes = Mapping[int, tuple[str, str]]  # by the node of a gradient: the names of the differentiated tensor and of the leaf
 _PLAIN = (ops.Identity, ops.Cast, ops.Broadcast, ops.Reshape)  # the operand is shown instead
 _SHORT = {"minimum": "min", "maximum": "max"}
-_DRAWN = {
-    "normal": (r"\mathcal{N}(0, 1)", "<mi>N</mi><mn>(0, 1)</mn>"),
-    "uniform": (r"\mathcal{U}(0, 1)", "<mi>U</mi><mn>(0, 1)</mn>"),
-}
+_DRAWN = {"normal": "N", "uniform": "U"}  # distributions
 
 
 def equation(graph: Graph, edge: Edge, slopes: Slopes) -> Math:
@@ -89,8 +86,7 @@ class _Writer:
         if isinstance(op, ops.Eval):
             return symbolic(str(op.value.substitute(at)))
         if isinstance(op, ops.Random) and op.kind in _DRAWN:
-            latex, mathml = _DRAWN[op.kind]
-            return Math(latex, f"<mrow>{mathml}</mrow>")
+            return call(_DRAWN[op.kind], number(0), number(1))
         if isinstance(op, ops.Input) or (isinstance(op, ops.Gather) and self._is_fed(node)):
             return self._at(word(node.name), _substituted(identity(node.domain), at))
         parts = [self.read(edge, at) for edge in node.inputs]

@@ -10,6 +10,8 @@ from tempo_core.ir.names.source_lines import split_line
 from tempo_core.ir.names.user_lines import span
 from tempo_core.report.pages.formulas import Math
 
+NARROWEST = 6  # characters of a column that is cut
+
 
 @dataclass(frozen=True)
 class Row:
@@ -47,6 +49,10 @@ class Table:
         """For each column, whether its cells are numbers, which end at the right."""
         columns = [[row.cells[k] for row in self.rows if row.cells[k]] for k in range(len(self.columns))]
         return [bool(cells) and all(cell[0] in "~0123456789" for cell in cells) for cells in columns]
+
+    def lines(self, width: int | None = None) -> list[str]:
+        """The columns and the rows as text, at most so many characters wide, if possible."""
+        return aligned([self.columns, *(row.cells for row in self.rows)], self.numbers, width)
 
 
 @dataclass(frozen=True)
@@ -88,8 +94,17 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def aligned(rows: Sequence[Sequence[str]], texts: int | None = None) -> list[str]:
-    """Rows of cells as lines, with columns below each other. Those after the first `texts` columns end at the right."""
+def aligned(rows: Sequence[Sequence[str]], numbers: Sequence[bool] = (), width: int | None = None) -> list[str]:
+    """Rows of cells as lines, with columns below each other. Columns of `numbers` end at the right.
+
+    The widest of the other columns are cut until a line fits into `width`, but not to fewer than six characters.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = [str.ljust if texts is None or k < texts else str.rjust for k in range(len(widths))]
-    return ["  ".join(side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)).rstrip() for row in rows]
+    sides = [str.rjust if is_number else str.ljust for is_number in numbers] or [str.ljust] * len(widths)
+    texts = [k for k, side in enumerate(sides) if side is str.ljust]
+    while (
+        width and texts and sum(widths) + 2 * len(widths) - 2 > width and widths[max(texts, key=widths.__getitem__)] > NARROWEST
+    ):
+        widths[max(texts, key=widths.__getitem__)] -= 1
+    columns = list(zip(sides, widths, strict=True))
+    return ["  ".join(side(cut(cell, w), w) for cell, (side, w) in zip(row, columns, strict=True)).rstrip() for row in rows]

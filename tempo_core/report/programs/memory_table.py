@@ -1,20 +1,22 @@
-"""The memory of a plan as tables: the stores, one row each or one for all of a module, optimizer or object; and all tensors."""
+"""The memory of a plan as tables: the stores, one row each or one for all of a module, optimizer or object; and all tensors, also as a trace."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from tempo_core.ir.names.user_lines import span
 from tempo_core.report.pages.page import aligned
+from tempo_core.report.pages.trace import Event, bar
 from tempo_core.runtime.cost.usage import DEVICE, HOST, Moment, PlannedTensor, Usage
 
 WIDTH = 100
 SMALL = 0.01  # a share of all bytes: smaller stores share the last row
 PAIR = 2  # groups of up to so many tensors have a row for each tensor
 COLUMNS = ("tensor", "kind", "type", "slots", "bytes", "line")
+MOMENTS = ("moment", "device bytes", "host bytes")
 FEW = 10  # so many rows are shown, however small they are
 
 
@@ -121,9 +123,8 @@ def usage_text(usage: Usage, full: bool) -> str:
         head = (*COLUMNS, "place", "moments")
         ordered = sorted(usage.tensors, key=lambda t: -t.bytes)
         lines += ["", *aligned([head, *((*_planned(t), t.place, f"{t.first} to {t.last}") for t in ordered)])]
-        lines += ["", *aligned([("moment", "", "device bytes", "host bytes"), *(
-            (str(k), str(m), f"{m.device_bytes:,}", f"{m.host_bytes:,}") for k, m in enumerate(usage.moments)
-        )])]  # fmt: skip
+        moments = ((str(k), *at_moment(moment)) for k, moment in enumerate(usage.moments))
+        lines += ["", *aligned([("moment", "", *MOMENTS[1:]), *moments])]
     return "\n".join(lines)
 
 
@@ -133,6 +134,22 @@ def largest(tensors: Sequence[PlannedTensor]) -> list[tuple[tuple[str, ...], int
     return [*rows, ((f"{len(tensors) - FEW} smaller ones", "", "", "", f"{rest:,}", ""), rest)] if tensors[FEW:] else rows
 
 
+def at_moment(moment: Moment) -> tuple[str, ...]:
+    """The cells of a moment: its name, and the bytes in memory then."""
+    return str(moment), f"{moment.device_bytes:,}", f"{moment.host_bytes:,}"
+
+
 def _planned(tensor: PlannedTensor) -> tuple[str, ...]:
     slots = " x ".join(map(str, tensor.slots))
     return (tensor.name, tensor.kind, tensor.type, slots, f"{tensor.bytes:,}", span([tensor.line]))
+
+
+def memory_trace(usage: Usage) -> Iterator[Event]:
+    """A millisecond for each moment of the program, with the bytes in memory then, and a bar for each tensor as long as it lives."""
+    for at, moment in enumerate(usage.moments):
+        yield bar(str(moment), 1e3 * at, 1e3, details=asdict(moment))
+        bytes = {DEVICE: moment.device_bytes, HOST: moment.host_bytes}
+        yield {"name": "bytes", "ph": "C", "ts": 1e3 * at, "pid": 0, "args": bytes}
+    for track, tensor in enumerate(sorted(usage.tensors, key=lambda tensor: (tensor.place, -tensor.bytes)), 1):
+        yield {"name": "thread_name", "ph": "M", "pid": 0, "tid": track, "args": {"name": f"{tensor.place}: {tensor.name}"}}
+        yield bar(tensor.name, 1e3 * tensor.first, 1e3 * (tensor.last + 1 - tensor.first), track, asdict(tensor))

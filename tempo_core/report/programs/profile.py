@@ -1,4 +1,4 @@
-"""Where a run spends its time: by the user's lines, by tensor and by loop, as tables, JSON and a flame picture.
+"""Where a run spends its time: by the user's lines, by tensor and by loop, as tables, JSON and a flame picture in a trace.
 
 Device programs are measured by JAX's profiler (`report/programs/timeline.py`): their operations have names that lead to statements
 (`backends/scopes.py`, `report/programs/hlo.py`). Functions on the host are marked on the same timeline. What belongs to no statement has rows of
@@ -28,9 +28,8 @@ from tempo_core.ir.names.user_lines import Sources, span
 from tempo_core.ir.ops import Dataflow, End, Sink, Udf
 from tempo_core.ir.udf import Fed
 from tempo_core.report.pages.html import Shown
-from tempo_core.report.pages.page import Group, Page, Picture, Table, aligned, with_bars
-from tempo_core.report.pages.svg import write_svg
-from tempo_core.report.programs.flame import flame
+from tempo_core.report.pages.page import Group, Page, Table, with_bars
+from tempo_core.report.pages.trace import flame, write_trace
 from tempo_core.runtime.cost.cost import Cost
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.interpreted.interpreter import Interpreter
@@ -110,7 +109,7 @@ class ProfileRow:
 
 @dataclass(frozen=True)
 class Profile(Shown, Generic[R]):
-    """A profiled run: `print(profile)` shows its tables, `profile.draw("profile.svg")` draws it.
+    """A profiled run: `print(profile)` shows its tables, `profile.draw("profile.json")` draws it.
 
     `results` are those of the run. `seconds` is its time under the profiler, `plain_seconds` the time of a run before it without the
     profiler (None if the program may not run twice), `compile_seconds` the time of compiling, which is in neither.
@@ -179,9 +178,8 @@ class Profile(Shown, Generic[R]):
     def __str__(self) -> str:
         plain = "" if self.plain_seconds is None else f", {_time(self.plain_seconds)} without the profiler"
         lines = [f"{_time(self.seconds)} under the profiler{plain}; compiling before it took {_time(self.compile_seconds)}"]
-        for by in KINDS:
-            cells = [_columns(by), *(_cells(row, self.seconds) for row in _few(self.rows(by)))]
-            lines += ["", *aligned(cells, texts=2)]
+        for table in self._tables():
+            lines += ["", *table.lines()]
         if any(row.is_divided for by in KINDS for row in self.rows(by)):
             lines += ["", "~ estimated: a kernel or a statement does the work of several rows, and is divided among them"]
         return "\n".join(lines)
@@ -194,29 +192,30 @@ class Profile(Shown, Generic[R]):
         return json.dumps({**times, "rows": rows, "entries": entries})
 
     def draw(self, path: str | Path) -> None:
-        """Write a flame picture as an SVG: the width of a box is time; loops and device programs stand above what they contain.
+        """Write a flame picture as a trace, for https://ui.perfetto.dev: the length of a bar is time; loops and device programs stand
+        above what they contain, the longest of them first.
 
-        Raises ConfigError for another format, and for a file that cannot be written.
+        Raises ConfigError unless the file ends in .json, and if it cannot be written.
         """
-        write_svg(path, lambda: flame(self._stacks(), "program"), "the profile", 'profile.draw("profile.svg")')
+        write_trace(path, lambda: flame(map(self._stack, self.entries)), "the profile", 'profile.draw("profile.json")')
 
-    def _stacks(self) -> list[tuple[list[str], float]]:
-        """Each entry with its loops and device programs, for the flame picture."""
-        stacks = []
-        for entry in self.entries:
-            inner = entry.name if not entry.where else f"{entry.name}  {entry.where}"
-            stacks.append(([*(frame.text for frame in entry.path), inner], entry.seconds))
-        return stacks
+    def _stack(self, entry: Entry) -> tuple[list[str], float]:
+        """An entry below its loops and device programs."""
+        inner = f"{entry.name}  {entry.where}" if entry.where else entry.name
+        return ["program", *(frame.text for frame in entry.path), inner], entry.seconds
 
     def _page(self) -> Page:
-        facts, tables = [("under the profiler", _time(self.seconds))], []
-        if self.plain_seconds is not None:
-            facts.append(("without the profiler", _time(self.plain_seconds)))
-        for by in KINDS:
-            rows = with_bars([(_cells(row, self.seconds), row.seconds) for row in _few(self.rows(by))])
-            tables.append(Table(f"by {by}", _columns(by), (Group(rows),)))
-        picture = Picture("flame picture", flame(self._stacks(), "program"))
-        return Page("profile", (*facts, ("compiling before it", _time(self.compile_seconds))), (*tables, picture))
+        times = (
+            ("under the profiler", self.seconds),
+            ("without the profiler", self.plain_seconds),
+            ("compiling before it", self.compile_seconds),
+        )
+        facts = tuple((word, _time(seconds)) for word, seconds in times if seconds is not None)
+        return Page("profile", facts, self._tables())
+
+    def _tables(self) -> tuple[Table, ...]:
+        rows = {by: with_bars([(_cells(row, self.seconds), row.seconds) for row in _few(self.rows(by))]) for by in KINDS}
+        return tuple(Table(f"by {by}", _columns(by), (Group(rows[by]),)) for by in KINDS)
 
 
 def _time(seconds: float) -> str:
