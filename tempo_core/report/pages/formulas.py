@@ -1,185 +1,154 @@
-"""Formulas in MathML, which browsers show without a script, and from it as LaTeX and as plain text. A form is one row of a table."""
+"""Formulas as Python's syntax trees: `ast` writes them as text, and two tables of templates as LaTeX and MathML."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from html import escape
-from typing import NamedTuple
-from xml.etree.ElementTree import Element, fromstring
 
 LOOSE, COMPARED, SUM, PRODUCT, POWER, ATOM = range(6)  # how tightly an operation binds its operands
+DOTS = ast.Name("...")
 
 
-class Math(NamedTuple):
-    """A formula. `mathml` is one element. `binds` is that of the outermost operation, which decides about parentheses."""
+@dataclass(frozen=True)
+class Formula:
+    """An expression, or a module of assignments: equations that hold together."""
 
-    mathml: str
-    binds: int = ATOM
-
-    @property
-    def latex(self) -> str:
-        return _latex(fromstring(self.mathml))
+    tree: ast.AST
 
     @property
     def text(self) -> str:
-        """A line of text, or one for each equation: `w[i + 1] = w[i] − 0.01 · ∂loss / ∂w[i]`."""
-        return _text(fromstring(self.mathml)).rstrip("\n")
+        """As in Python, a line for each equation: `w[i + 1] = w[i] - 0.01 * slope[i]`."""
+        return ast.unparse(self.tree)
+
+    @property
+    def latex(self) -> str:
+        return _written(self.tree, LATEX)
+
+    @property
+    def mathml(self) -> str:
+        """One element, which browsers show without a script."""
+        return _written(self.tree, MATHML)
 
 
-class Form(NamedTuple):
-    """How an operation is written. A part that binds less than its number in `parts` gets parentheses."""
-
-    mathml: str
-    binds: int
-    parts: tuple[int, ...]
-
-
-def _infix(sign: str, binds: int, right: int) -> Form:
-    return Form(f"<mrow>%s<mo>{escape(sign)}</mo>%s</mrow>", binds, (binds, right))
-
-
-FORMS = {
-    "add": _infix("+", SUM, PRODUCT),
-    "sub": _infix("−", SUM, PRODUCT),
-    "mul": _infix("·", PRODUCT, POWER),
-    "matmul": Form('<mrow>%s<mspace width=".2em"/>%s</mrow>', PRODUCT, (PRODUCT, POWER)),
-    "div": Form("<mfrac>%s%s</mfrac>", POWER, (LOOSE, LOOSE)),
-    "pow": Form("<msup>%s%s</msup>", POWER, (ATOM, LOOSE)),
-    "exp": Form("<msup><mi>e</mi>%s</msup>", POWER, (LOOSE,)),
-    "neg": Form('<mrow><mo form="prefix">−</mo>%s</mrow>', SUM, (PRODUCT,)),
-    "not": Form("<mrow><mo>¬</mo>%s</mrow>", COMPARED, (ATOM,)),
-    "sqrt": Form("<msqrt>%s</msqrt>", ATOM, (LOOSE,)),
-    "abs": Form("<mrow><mo>|</mo>%s<mo>|</mo></mrow>", ATOM, (LOOSE,)),
-    "floor": Form("<mrow><mo>⌊</mo>%s<mo>⌋</mo></mrow>", ATOM, (LOOSE,)),
-    "ceil": Form("<mrow><mo>⌈</mo>%s<mo>⌉</mo></mrow>", ATOM, (LOOSE,)),
-    "sum": Form("<mrow><mo>∑</mo>%s</mrow>", SUM, (PRODUCT,)),
-    "prod": Form("<mrow><mo>∏</mo>%s</mrow>", SUM, (PRODUCT,)),
-    "discounted_sum": Form(
-        "<mrow><munder><mo>∑</mo><mi>k</mi></munder><msup>%s<mi>k</mi></msup><msub><mrow><mo>(</mo>%s<mo>)</mo></mrow><mi>k</mi></msub></mrow>",
-        SUM,
-        (ATOM, LOOSE),
-    ),
-    "where": Form(
-        "<mrow><mo>{</mo><mtable><mtr><mtd>%s</mtd><mtd><mtext>if </mtext>%s</mtd></mtr>"
-        "<mtr><mtd>%s</mtd><mtd><mtext>else</mtext></mtd></mtr></mtable></mrow>",
-        LOOSE,
-        (LOOSE, LOOSE, LOOSE),
-    ),
-    "transposed": Form("<msup>%s<mo>⊤</mo></msup>", POWER, (ATOM,)),
-    "at": Form("<msub>%s%s</msub>", ATOM, (ATOM, LOOSE)),
-    "element": Form("<mrow>%s<mo>[</mo>%s<mo>]</mo></mrow>", ATOM, (ATOM, LOOSE)),
-    "slope": Form("<mfrac><mrow><mo>∂</mo>%s</mrow><mrow><mo>∂</mo>%s</mrow></mfrac>", POWER, (ATOM, ATOM)),
-    "equation": _infix("=", LOOSE, LOOSE),
-    "if": Form('<mrow>%s<mspace width="1em"/><mtext>if </mtext>%s</mrow>', LOOSE, (LOOSE, LOOSE)),
-    "eq": _infix("=", COMPARED, SUM),
-    "ne": _infix("≠", COMPARED, SUM),
-    "lt": _infix("<", COMPARED, SUM),
-    "le": _infix("≤", COMPARED, SUM),
-    "gt": _infix(">", COMPARED, SUM),
-    "ge": _infix("≥", COMPARED, SUM),
-    "and": _infix("∧", COMPARED, ATOM),
-    "or": _infix("∨", COMPARED, ATOM),
-    "xor": _infix("⊕", COMPARED, ATOM),
+# By operator: its sign in LaTeX and in MathML, how it binds, and how a right operand without parentheses binds at least; a left one binds
+# as the operator does, but in comparisons.
+SIGNS: Mapping[type[ast.AST], tuple[str, str, int, int]] = {
+    ast.Add: ("+", "+", SUM, PRODUCT),
+    ast.Sub: ("-", "−", SUM, PRODUCT),
+    ast.USub: ("-", "−", SUM, PRODUCT),
+    ast.Mult: (r"\cdot", "·", PRODUCT, POWER),
+    ast.MatMult: (r"\,", "&#8290;", PRODUCT, POWER),
+    ast.FloorDiv: (r"/\!/", "//", PRODUCT, POWER),
+    ast.Mod: (r"\bmod", "mod", PRODUCT, POWER),
+    ast.Eq: ("=", "=", COMPARED, SUM),
+    ast.NotEq: (r"\ne", "≠", COMPARED, SUM),
+    ast.Lt: ("<", "&lt;", COMPARED, SUM),
+    ast.LtE: (r"\le", "≤", COMPARED, SUM),
+    ast.Gt: (">", "&gt;", COMPARED, SUM),
+    ast.GtE: (r"\ge", "≥", COMPARED, SUM),
+    ast.BitAnd: (r"\land", "∧", COMPARED, ATOM),
+    ast.BitOr: (r"\lor", "∨", COMPARED, ATOM),
+    ast.BitXor: (r"\oplus", "⊕", COMPARED, ATOM),
+    ast.Invert: (r"\lnot", "¬", COMPARED, ATOM),
 }
-TOKENS = {  # in the texts of expressions and conditions
-    "*": "·", "**": "^", "%": "mod", ">=": "≥", "<=": "≤", "==": "=", "!=": "≠", "&": "∧", "|": "∨", "-": "−",
+LATEX = {
+    ast.Name: "%s", ast.Tuple: r",\, ", ast.Slice: ":", ast.Subscript: "{%s}_{%s}", ast.Attribute: r"{%s}^{\top}", ast.Call: r"%s\left(%s\right)",
+    ast.Div: r"\frac{%s}{%s}", ast.Pow: "{%s}^{%s}", ast.BinOp: "%s %s %s", ast.UnaryOp: "%s %s", ast.Assign: "%s = %s",
+    ast.IfExp: r"\begin{cases} %s & \text{if } %s \\ %s & \text{else} \end{cases}", ast.Module: r"\begin{cases} %s \end{cases}", ast.stmt: r" \\ ",
+    "group": r"\left(%s\right)", "abs": r"\left|%s\right|", "sqrt": r"\sqrt{%s}", "sum": r"\sum\left(%s\right)",
 }  # fmt: skip
-SPACED = "+−·=≠<≤>≥∧∨⊕"  # signs with a space on either side
-SIGNS = {  # in LaTeX
-    "−": "-", "·": r"\cdot", "¬": r"\lnot", "∑": r"\sum", "∏": r"\prod", "⊤": r"\top", "∂": r"\partial", "≠": r"\ne", "≤": r"\le",
-    "≥": r"\ge", "∧": r"\land", "∨": r"\lor", "⊕": r"\oplus", "mod": r"\bmod", "//": r"/\!/", ",": r",\,", "…": r"\ldots", "∞": r"\infty",
-    "(": r"\left(", ")": r"\right)", "[": r"\left[", "]": r"\right]", "⌊": r"\lfloor", "⌋": r"\rfloor", "⌈": r"\lceil", "⌉": r"\rceil", "{": "",
+MATHML = {
+    ast.Name: "<mi>%s</mi>", ast.Tuple: "<mo>,</mo>", ast.Slice: "<mo>:</mo>", ast.Subscript: "<msub><mrow>%s</mrow><mrow>%s</mrow></msub>",
+    ast.Attribute: "<msup><mrow>%s</mrow><mo>⊤</mo></msup>", ast.Call: "%s<mrow><mo>(</mo>%s<mo>)</mo></mrow>",
+    ast.Div: "<mfrac><mrow>%s</mrow><mrow>%s</mrow></mfrac>", ast.Pow: "<msup><mrow>%s</mrow><mrow>%s</mrow></msup>", ast.BinOp: "%s<mo>%s</mo>%s",
+    ast.UnaryOp: '<mo form="prefix">%s</mo>%s', ast.Assign: "%s<mo>=</mo>%s",
+    ast.IfExp: "<mrow><mo>{</mo><mtable><mtr><mtd>%s</mtd><mtd><mtext>if </mtext>%s</mtd></mtr>"
+    "<mtr><mtd>%s</mtd><mtd><mtext>else</mtext></mtd></mtr></mtable></mrow>",
+    ast.Module: "<mrow><mo>{</mo><mtable><mtr><mtd>%s</mtd></mtr></mtable></mrow>", ast.stmt: "</mtd></mtr><mtr><mtd>",
+    "group": "<mrow><mo>(</mo>%s<mo>)</mo></mrow>", "abs": "<mrow><mo>|</mo>%s<mo>|</mo></mrow>", "sqrt": "<msqrt>%s</msqrt>",
+    "sum": "<mo>∑</mo><mrow><mo>(</mo>%s<mo>)</mo></mrow>",
 }  # fmt: skip
-LATEX = {"msub": "{%s}_{%s}", "msup": "{%s}^{%s}", "munder": "%s_{%s}", "mfrac": r"\frac{%s}{%s}", "msqrt": r"\sqrt{%s}"}
-DOTS = Math("<mi>…</mi>")
+KINDS: Mapping[str, type[ast.operator | ast.unaryop | ast.cmpop]] = {
+    "add": ast.Add, "sub": ast.Sub, "mul": ast.Mult, "matmul": ast.MatMult, "div": ast.Div, "pow": ast.Pow, "neg": ast.USub, "not": ast.Invert,
+    "and": ast.BitAnd, "or": ast.BitOr, "xor": ast.BitXor, "eq": ast.Eq, "ne": ast.NotEq, "lt": ast.Lt, "le": ast.LtE, "gt": ast.Gt, "ge": ast.GtE,
+}  # fmt: skip
 
 
-def form(name: str, *parts: Math) -> Math:
-    """An operation of the table `FORMS`."""
-    row = FORMS[name]
-    inner = [part if part.binds >= least else _bracketed(part) for part, least in zip(parts, row.parts, strict=True)]
-    return Math(row.mathml % tuple(part.mathml for part in inner), row.binds)
+def operation(kind: str, *parts: ast.expr) -> ast.expr:
+    """An operator of the table `KINDS`, or a function by its name."""
+    operator = KINDS[kind]() if kind in KINDS else None
+    if isinstance(operator, ast.unaryop):
+        return ast.UnaryOp(operator, *parts)
+    if isinstance(operator, ast.cmpop):
+        return ast.Compare(parts[0], [operator], list(parts[1:]))
+    return ast.Call(ast.Name(kind), list(parts), []) if operator is None else ast.BinOp(parts[0], operator, parts[1])
 
 
-def call(name: str, *parts: Math) -> Math:
-    """A function by its name: `tanh(x)`."""
-    return Math(f"<mrow>{word(name).mathml}{_bracketed(joined(',', list(parts))).mathml}</mrow>")
-
-
-def word(name: str) -> Math:
-    """A name. One letter is slanted, as usual in formulas."""
-    plain = re.sub(r"[\\^~\s]+", " ", name)
-    return Math(f"<mi>{escape(plain)}</mi>")
-
-
-def number(value: float) -> Math:
+def number(value: float) -> ast.expr:
     """A number with up to six digits."""
-    if value < 0:
-        return form("neg", number(-value))
-    digits, _, exponent = f"{value:.6g}".partition("e")
-    whole = Math(f"<mn>{digits.replace('inf', '∞')}</mn>")
-    return form("mul", whole, form("pow", Math("<mn>10</mn>"), number(int(exponent)))) if exponent else whole
+    return ast.UnaryOp(ast.USub(), number(-value)) if value < 0 else ast.Name(f"{value:.6g}")
 
 
-def symbolic(text: str) -> Math:
-    """An expression or condition of steps and bounds, from its text: `min(t + 5, T)`. Terms beside each other need parentheses."""
-    tokens = re.findall(r"\w+|\*\*|//|[<>=!]=|\S", text)
-    kinds = ["mi" if token.isidentifier() else "mn" if token.isdigit() else "mo" for token in tokens]
-    inside = [f"<{kind}>{escape(TOKENS.get(token, token))}</{kind}>" for kind, token in zip(kinds, tokens, strict=True)]
-    return Math(f"<mrow>{''.join(inside)}</mrow>", ATOM if len(tokens) == 1 else LOOSE)
+def symbolic(text: str) -> ast.expr:
+    """An expression or condition of steps and bounds, or an index of several, from its text: `min(t + 5, T)`."""
+    whole = ast.parse(f"_[{text}]", mode="eval").body
+    assert isinstance(whole, ast.Subscript)
+    return whole.slice
 
 
-def joined(sign: str, parts: list[Math]) -> Math:
-    """Parts with a sign between them."""
-    mathml = f"<mo>{escape(sign)}</mo>".join(part.mathml for part in parts)
-    return Math(f"<mrow>{mathml}</mrow>", LOOSE)
+def _written(node: ast.AST, to: Mapping[object, str], least: int = LOOSE) -> str:
+    """A tree in a language, with parentheses if it binds less than `least`."""
+    template, binds = to.get(type(node), ""), ATOM
+    match node:
+        case ast.Name(name) | ast.Constant(name):
+            return _word(str(name), to)
+        case ast.Tuple(items):
+            return template.join(_written(item, to) for item in items)
+        case ast.Slice(first, stop, step):
+            return template.join(_written(part, to) if part else "" for part in (first, stop, step)[: 2 + bool(step)])
+        case ast.Module([equation]):
+            return _written(equation, to)
+        case ast.Module(equations):
+            parts = [to[ast.stmt].join(_written(equation, to) for equation in equations)]
+        case ast.Assign([left], right):
+            parts, binds = [_written(left, to), _written(right, to)], LOOSE
+        case ast.Subscript(value, index):
+            parts = [_written(value, to, ATOM), _written(index, to)]
+        case ast.Attribute(value):
+            parts, binds = [_written(value, to, ATOM)], POWER
+        case ast.Call(ast.Name(function), arguments):
+            inside = to[ast.Tuple].join(_written(argument, to) for argument in arguments)
+            template, parts = (to[function], [inside]) if function in to else (template, [_word(function, to), inside])
+        case ast.IfExp(test, value, otherwise):
+            parts, binds = [_written(part, to) for part in (value, test, otherwise)], LOOSE
+        case ast.BinOp(left, (ast.Div() | ast.Pow()) as operator, right):
+            is_power = isinstance(operator, ast.Pow)
+            template, binds = to[type(operator)], POWER
+            parts = [_written(left, to, ATOM if is_power else LOOSE), _written(right, to)]
+        case ast.UnaryOp(operator, operand):
+            *signs, binds, least_right = SIGNS[type(operator)]
+            parts = [signs[to is MATHML], _written(operand, to, least_right)]
+        case ast.BinOp(left, operator, right) | ast.Compare(left, [operator], [right]):
+            template, (*signs, binds, least_right) = to[ast.BinOp], SIGNS[type(operator)]
+            least_left = least_right if binds == COMPARED else binds
+            parts = [_written(left, to, least_left), signs[to is MATHML], _written(right, to, least_right)]
+        case _:
+            return _word(ast.unparse(node), to)
+    text = template % tuple(parts)
+    return text if binds >= least else to["group"] % text
 
 
-def cases(rows: list[Math]) -> Math:
-    """Equations that hold together, below each other; a single one as it is."""
-    table = "".join(f"<mtr><mtd>{row.mathml}</mtd></mtr>" for row in rows)
-    return rows[0] if len(rows) == 1 else Math(f"<mrow><mo>{{</mo><mtable>{table}</mtable></mrow>", LOOSE)
-
-
-def _bracketed(part: Math) -> Math:
-    return Math(f"<mrow><mo>(</mo>{part.mathml}<mo>)</mo></mrow>")
-
-
-# -- other languages --------------------------------------------------------------------------------------------------
-
-
-def _latex(math: Element) -> str:
-    parts, text = [_latex(part) for part in math], math.text or ""
-    if math.tag in LATEX:
-        return LATEX[math.tag] % tuple(parts)
-    if math.tag == "mtable":
-        return r"\begin{cases} " + r" \\ ".join(parts) + r" \end{cases}"
-    if math.tag == "mspace":
-        return r"\quad" if math.get("width") == "1em" else r"\,"
-    if text in SIGNS and (math.tag == "mo" or len(text) == 1):
-        return SIGNS[text]
-    text = re.sub(r"([_%#&${}])", r"\\\1", text)
-    if math.tag == "mi" and len(text) > 1:
-        return rf"\mathrm{{{text}}}"
-    if math.tag == "mtext":
-        return rf"\text{{{text}}}"
-    return text or (" & " if math.tag == "mtr" else " ").join(filter(None, parts))
-
-
-def _text(math: Element) -> str:
-    parts, text = [_text(part) for part in math], math.text or ""
-    grouped = [f"({part})" if any(f" {sign} " in f" {part}" for sign in f"{SPACED}∑∏") else part for part in parts]
-    if math.tag == "msub":
-        return f"{parts[0]}[{parts[1]}]"
-    if math.tag in ("msup", "munder"):
-        return f"{parts[0]}{'^' if math.tag == 'msup' else '_'}{grouped[1]}"
-    if math.tag == "mfrac":
-        return " / ".join(grouped)
-    if math.tag == "msqrt":
-        return f"√({parts[0]})"
-    if math.tag == "mtr":
-        return " ".join(parts) + ("\n" if len(parts) == 1 else "; ")
-    if math.tag == "mo":
-        is_spaced = text in SPACED and math.get("form") != "prefix"
-        return "" if text == "{" else f" {text} " if is_spaced else f"{text} " if text in ",∑∏" else text
-    return " " if math.tag == "mspace" else text + "".join(parts)
+def _word(name: str, to: Mapping[object, str]) -> str:
+    if to is MATHML:
+        return f"<mn>{name}</mn>" if name[0].isdigit() else f"<mi>{escape(name).replace('...', '…')}</mi>"
+    if name in ("...", "inf"):
+        return r"\ldots" if name == "..." else r"\infty"
+    if name[0] == "∂":
+        return rf"\partial {_word(name[1:], to)}"
+    if name[0].isdigit():
+        return re.sub(r"e\+?(-?)0*(\d+)", r" \\cdot 10^{\1\2}", name)
+    plain = re.sub(r"([_%#&${}])", r"\\\1", re.sub(r"[\\^~\s]+", " ", name))
+    return plain if len(plain) == 1 else rf"\mathrm{{{plain}}}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tempo_core.ir.names.source_lines import split_line
 from tempo_core.ir.names.user_lines import span
-from tempo_core.report.pages.formulas import Math
+from tempo_core.report.pages.formulas import Formula
 
 NARROWEST = 6  # characters of a column that is cut
 
@@ -74,7 +74,7 @@ class Page:
     name: str
     facts: tuple[tuple[str, str], ...]
     parts: tuple[Table | Text | Picture, ...] = ()
-    formula: Math | None = None
+    formula: Formula | None = None
 
 
 def with_bars(rows: Sequence[tuple[tuple[str, ...], float]], longest: float | None = None) -> tuple[Row, ...]:
