@@ -85,7 +85,7 @@ class ProfiledProgram:
 
     def _entries(self, timeline: Timeline, places: Places) -> Iterator[Entry]:
         measured: dict[str, set[str]] = {}
-        for module, operation in timeline.times:
+        for module, operation in timeline.operations:
             measured.setdefault(module, set()).add(operation)
         for (module, operation), nanoseconds in timeline.operations.items():
             program = _PROGRAM.search(module)
