@@ -204,7 +204,7 @@ def test_a_program_folds_by_the_users_lines(tensors: dict[str, Tensor]) -> None:
     folds = [attributes["class"] for name, attributes in tags.seen if name == "details"]
     assert folds.count("part") == len(program._page().parts)
     stores = program._page().parts[0]
-    assert isinstance(stores, Table) and folds.count("line") == len(stores.groups)
+    assert isinstance(stores, Table) and folds.count("fold") == len(stores.groups)
     titles = [group.title for group in stores.groups]
     assert 'w = tp.recurrence((4,), domain=(i,), name="w")' in titles and "w[i + 1] = w - 1e-2 * slope" in titles
     numbers = [int(group.place.rpartition(":")[2]) for group in stores.groups]
