@@ -91,7 +91,7 @@ def explanation(
 
 
 def _follow(
-    source: Graph, passes: Sequence[Pass], stories: Mapping[int, _Story], reasons: dict[str, dict[str, None]] | None = None
+    source: Graph, passes: Sequence[Pass], stories: Mapping[int, _Story], reasons: dict[str, dict[str, None]]
 ) -> dict[int, int]:
     """Run the passes, and tell the stories; `reasons` of steps to be loops are added. Returns the number in the final graph of each node left."""
     graph = source
@@ -102,7 +102,7 @@ def _follow(
         for position, decision in enumerate(decisions):
             if isinstance(decision.node, int):
                 by_node.setdefault(decision.node, []).append((position, decision))
-            elif reasons is not None:
+            else:
                 about = (_shown(each, ChainMap(graph.nodes, after.nodes)) for each in decision.about)
                 reasons.setdefault(decision.node, {})[decision.text.format(*about)] = None
         for story in stories.values():

@@ -60,14 +60,16 @@ class ProfiledProgram:
             compiled: Any = segment.compiled
             self.texts[segment.number] = HloText.of(compiled.as_text())
             segment.compiled = marked(compiled, f"{LAUNCH}{segment.number}")
-        self.paths: dict[str, tuple[Frame, ...]] = {}  # by mark: the host's loops around a launch or call
+        self.paths: dict[
+            str, tuple[Frame, ...]
+        ] = {}  # by mark: the host's loops around a launch or call, and of a launch its program
         self.pieces: set[str] = set()  # the labels of loops of which a launch runs some iterations
         for item, around in placed(self.staged.items):
             loops = tuple(Frame("loop", _label(loop.counter, loop.start, loop.stop, loop.step)) for loop in around)
             if isinstance(item, HostCall):
                 self.paths.setdefault(f"{CALL}{item.execute.node}", loops)
-                continue
-            self.paths[f"{LAUNCH}{item.number}"] = loops
+            else:
+                self.paths[f"{LAUNCH}{item.number}"] = (*loops, Frame("device program", f"device program {item.number}"))
             self.pieces |= {_label(loop.counter, loop.first, loop.last, loop.step) for loop in around if isinstance(loop, Chunks)}
         self.compile_seconds = time.perf_counter() - began
 
@@ -93,36 +95,18 @@ class ProfiledProgram:
                 work = module.removeprefix("jit_").replace("_", " ") or operation
                 yield Entry((Frame("device program", OTHER_WORK),), OTHER_WORK, "", "", nanoseconds / 1e9, work)
                 continue
-            number = int(program[1])
-            shares = self.texts[number].shares(operation, measured[module])
+            mark, shares = f"{LAUNCH}{program[1]}", self.texts[int(program[1])].shares(operation, measured[module])
             for scope, share in shares.items():
-                kernel = f"{number} {operation}" if len(shares) > 1 else ""
-                yield self._entry(number, scope, timeline, places, nanoseconds / 1e9 * share, kernel)
+                kernel = f"{program[1]} {operation}" if len(shares) > 1 else ""
+                inside = (Frame("loop", label) for loop in scope.loops if (label := self.loops[loop]) not in self.pieces)
+                path = (*self.paths[mark], *inside)
+                entry = Entry(path, OWN, "", "", nanoseconds / 1e9 * share, mark, timeline.counts[mark], kernel)
+                yield places.named(entry, scope)
         for mark, nanoseconds in timeline.marks.items():
-            path, count = self.paths.get(mark, ()), timeline.counts[mark]
-            if mark.startswith(CALL):
-                node = int(mark.removeprefix(CALL))
-                name, where = places.place(node, None)
-                yield Entry(path, name, where, places.statement(node, None), nanoseconds / 1e9, mark, count)
-            else:
-                program_frame = _program_frame(int(mark.removeprefix(LAUNCH)))
-                yield Entry((*path, program_frame), LAUNCHING, "", "", nanoseconds / 1e9, mark, count)
+            called = (int(mark.removeprefix(CALL)), None) if mark.startswith(CALL) else None
+            entry = Entry(self.paths.get(mark, ()), LAUNCHING, "", "", nanoseconds / 1e9, mark, timeline.counts[mark])
+            yield places.named(entry, Scope((), called))
         yield Entry((), PYTHON, "", "", timeline.idle / 1e9)
-
-    def _entry(self, number: int, scope: Scope, timeline: Timeline, places: Places, seconds: float, kernel: str) -> Entry:
-        mark = f"{LAUNCH}{number}"
-        labels = (self.loops[loop] for loop in scope.loops)
-        loops = (Frame("loop", text) for text in labels if text not in self.pieces)
-        path = (*self.paths.get(mark, ()), _program_frame(number), *loops)
-        if scope.statement is None:
-            return Entry(path, OWN, "", "", seconds, mark, timeline.counts[mark], kernel)
-        name, where = places.place(*scope.statement, scope.instruction)
-        statement = places.statement(*scope.statement)
-        return Entry(path, name, where, statement, seconds, mark, timeline.counts[mark], kernel)
-
-
-def _program_frame(number: int) -> Frame:
-    return Frame("device program", f"device program {number}")
 
 
 def _label(counter: object, start: object, stop: object, step: int) -> str:
