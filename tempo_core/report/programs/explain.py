@@ -21,7 +21,7 @@ from tempo_core.ir.names.user_lines import Sources, span
 from tempo_core.ir.ops import Broadcast, Constant, End, Eval, Input, Iota, Merge, Output, Sink, Udf
 from tempo_core.passes.base import Pass
 from tempo_core.passes.decisions import Decision, Ref, recording
-from tempo_core.report.graphs.picture import edge_label
+from tempo_core.report.graphs.picture import place_of
 from tempo_core.report.programs import reasons as reason_texts
 from tempo_core.runtime.staged.host import statements
 from tempo_core.runtime.staged.stage import Staged
@@ -235,18 +235,13 @@ class _Final:
 
     def _readers(self, node: Node, output: int) -> str:
         reads = dict.fromkeys(
-            f"`{self.labels[reader.id]}`{_at(edge_label(self.graph, reader, reader.inputs[slot]))}"
+            f"`{self.labels[reader.id]}`{place_of(self.graph, reader, reader.inputs[slot])}"
             for reader, slot in self.users[node.id]
             if reader.inputs[slot].output == output
         )
         listed = list(reads)[:READERS]
         more = f" and {len(reads) - READERS} more" if len(reads) > READERS else ""
         return f"read by {', '.join(listed)}{more}" if listed else "read by nothing"
-
-
-def _at(label: str) -> str:
-    index = label.split(" if ")[0].split(".")[0] if label.startswith("[") else ""
-    return f" at {index}" if index else ""
 
 
 # -- text -------------------------------------------------------------------------------------------------------------
