@@ -1,19 +1,16 @@
-"""The graph as a picture: Graphviz text, or an SVG, laid out by Graphviz if it is installed, else by `layout`."""
+"""The graph as a picture: Graphviz text, or an SVG in layers."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from tempo_core.errors import ConfigError
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.names.user_lines import Sources
 from tempo_core.report.graphs.overview import overview
 from tempo_core.report.graphs.picture import Picture, boxes
-from tempo_core.report.pages.trace import not_written
+from tempo_core.report.pages.trace import write
 
 CHARACTER, LINE = 6.7, 15.0  # width and height of a character, in pixels (a monospaced font of 11 px)
 GAP_ACROSS, GAP_DOWN, MARGIN, SIDE = 28.0, 58.0, 24.0, 30.0
@@ -23,33 +20,18 @@ Place = tuple[float, float, float, float]  # x and y of the middle, width, heigh
 
 
 def draw(graph: Graph, path: str | Path, full: bool = True, sources: Sources | None = None) -> None:
-    """Write a picture of `graph`: `.dot` and `.svg` always work, other formats (`.pdf`, `.png`) need Graphviz.
+    """Write a picture of `graph` as `.svg` or `.dot`. Raises ConfigError for another ending, and if the file cannot be written.
 
-    Unless it is `full`, nodes that belong together share a box (`report/graphs/overview.py`). Raises ConfigError, also if the file cannot be written.
+    Unless it is `full`, nodes that belong together share a box (`report/graphs/overview.py`).
     """
-    path = Path(path)
     picture = boxes(graph) if full else overview(graph, sources)
-    kind, graphviz = path.suffix.removeprefix("."), shutil.which("dot")
-    try:
-        if kind == "dot":
-            path.write_text(to_dot(picture), encoding="utf-8")
-        elif graphviz:
-            process = subprocess.run(
-                [graphviz, f"-T{kind}", "-o", str(path)], input=to_dot(picture), text=True, capture_output=True
-            )
-            if process.returncode:
-                raise ConfigError(
-                    f"Graphviz cannot draw {path}: {process.stderr.strip()}", hint='use .svg or .dot: program.draw("graph.svg")'
-                )
-        elif kind == "svg":
-            path.write_text(to_svg(picture), encoding="utf-8")
-        else:
-            raise ConfigError(
-                f"cannot draw {path}: the format .{kind} needs Graphviz",
-                hint='install Graphviz, or use .svg or .dot: program.draw("graph.svg")',
-            )
-    except OSError as error:
-        raise not_written(path, error) from error
+    makers = {".svg": lambda: to_svg(picture), ".dot": lambda: to_dot(picture)}
+    write(
+        path,
+        makers,
+        "the graph",
+        'program.draw("graph.svg"); of "graph.dot", Graphviz makes other formats: dot -Tpdf graph.dot -o graph.pdf',
+    )
 
 
 def to_dot(picture: Picture) -> str:

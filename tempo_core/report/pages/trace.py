@@ -1,4 +1,4 @@
-"""Traces: bars on a line of time, as files that https://ui.perfetto.dev and chrome://tracing open (the JSON format of Chrome's traces)."""
+"""Files of pictures, and traces: bars on a line of time, which https://ui.perfetto.dev and chrome://tracing open (Chrome's JSON format)."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from tempo_core.files import refusal, write_whole
 Event = dict[str, object]
 
 
-def write_trace(path: str | Path, events: Callable[[], Iterable[Event]], what: str, example: str) -> None:
-    """Write a trace of `what`. Raises ConfigError unless `path` ends in .json, as in `example`, and can be written."""
+def write(path: str | Path, makers: Mapping[str, Callable[[], str]], what: str, example: str) -> None:
+    """Write a picture of `what`. The maker of its text is that for the ending of the file.
+
+    Raises ConfigError unless the file ends so, as in `example`, and can be written.
+    """
     path = Path(path)
-    if path.suffix != ".json":
-        raise ConfigError(f"cannot draw {what} as {path.name}: only .json is written", hint=example)
+    if path.suffix not in makers:
+        raise ConfigError(f"cannot draw {what} as {path.name}: only {' or '.join(makers)} is written", hint=example)
     try:
-        write_whole(path, json.dumps({"traceEvents": list(events())}).encode())
+        write_whole(path, makers[path.suffix]().encode())
     except OSError as error:
-        raise not_written(path, error) from error
+        raise ConfigError(
+            f"the picture {path} cannot be written: {refusal(error, path)}", hint="give a file in a directory that exists"
+        ) from error
 
 
-def not_written(path: Path, error: OSError) -> ConfigError:
-    """The error for a picture or trace that cannot be written."""
-    return ConfigError(
-        f"the picture {path} cannot be written: {refusal(error, path)}", hint="give a file in a directory that exists"
-    )
+def write_trace(path: str | Path, events: Callable[[], Iterable[Event]], what: str, example: str) -> None:
+    """Write a trace of `what` as .json. Raises what `write` raises."""
+    write(path, {".json": lambda: json.dumps({"traceEvents": list(events())})}, what, example)
 
 
 def bar(name: str, start: float, length: float, track: int = 0, details: Mapping[str, object] = MappingProxyType({})) -> Event:
