@@ -1,12 +1,13 @@
-"""Formulas as Python's syntax trees: `ast` writes them as text, and two tables of templates as LaTeX and MathML."""
+"""Formulas as Python's syntax trees: `ast` writes them as text, and a table of templates as LaTeX and MathML."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple
 
 LOOSE, COMPARED, SUM, PRODUCT, POWER, ATOM = range(6)  # how tightly an operation binds its operands
 DOTS = ast.Name("...")
@@ -25,51 +26,65 @@ class Formula:
 
     @property
     def latex(self) -> str:
-        return _written(self.tree, LATEX)
+        return _written(self.tree, 0)
 
     @property
     def mathml(self) -> str:
-        """One element, which browsers show without a script."""
-        return _written(self.tree, MATHML)
+        """Elements that browsers show without a script."""
+        return _written(self.tree, 1)
 
 
-# By operator: its sign in LaTeX and in MathML, how it binds, and how a right operand without parentheses binds at least; a left one binds
-# as the operator does, but in comparisons.
-SIGNS: Mapping[type[ast.AST], tuple[str, str, int, int]] = {
-    ast.Add: ("+", "+", SUM, PRODUCT),
-    ast.Sub: ("-", "−", SUM, PRODUCT),
-    ast.USub: ("-", "−", SUM, PRODUCT),
-    ast.Mult: (r"\cdot", "·", PRODUCT, POWER),
-    ast.MatMult: (r"\,", "&#8290;", PRODUCT, POWER),
-    ast.FloorDiv: (r"/\!/", "//", PRODUCT, POWER),
-    ast.Mod: (r"\bmod", "mod", PRODUCT, POWER),
-    ast.Eq: ("=", "=", COMPARED, SUM),
-    ast.NotEq: (r"\ne", "≠", COMPARED, SUM),
-    ast.Lt: ("<", "&lt;", COMPARED, SUM),
-    ast.LtE: (r"\le", "≤", COMPARED, SUM),
-    ast.Gt: (">", "&gt;", COMPARED, SUM),
-    ast.GtE: (r"\ge", "≥", COMPARED, SUM),
-    ast.BitAnd: (r"\land", "∧", COMPARED, ATOM),
-    ast.BitOr: (r"\lor", "∨", COMPARED, ATOM),
-    ast.BitXor: (r"\oplus", "⊕", COMPARED, ATOM),
-    ast.Invert: (r"\lnot", "¬", COMPARED, ATOM),
+class Form(NamedTuple):
+    """How an operation is written, in LaTeX and in MathML. A part that binds less than its number in `parts` gets parentheses."""
+
+    templates: tuple[str, str]
+    binds: int
+    parts: tuple[int, ...]
+
+
+def _infix(latex: str, sign: str, binds: int, *parts: int) -> Form:
+    return Form((f"%s {latex} %s", f"%s<mo>{escape(sign)}</mo>%s"), binds, parts)
+
+
+def _prefix(latex: str, sign: str, binds: int, part: int) -> Form:
+    return Form((f"{latex} %s", f'<mo form="prefix">{sign}</mo>%s'), binds, (part,))
+
+
+_CASES = r"\begin{cases} %s \end{cases}", "<mrow><mo>{</mo><mtable><mtr><mtd>%s</mtd></mtr></mtable></mrow>"
+_CHOICE = "%s</mtd><mtd><mtext>if </mtext>%s</mtd></mtr><mtr><mtd>%s</mtd><mtd><mtext>else</mtext>"
+# By the types of operators and other nodes, and by the names of functions.
+FORMS: Mapping[object, Form] = {
+    ast.Add: _infix("+", "+", SUM, SUM, PRODUCT),
+    ast.Sub: _infix("-", "−", SUM, SUM, PRODUCT),
+    ast.Mult: _infix(r"\cdot", "·", PRODUCT, PRODUCT, POWER),
+    ast.MatMult: _infix(r"\,", "\u2062", PRODUCT, PRODUCT, POWER),
+    ast.FloorDiv: _infix(r"/\!/", "//", PRODUCT, PRODUCT, POWER),
+    ast.Mod: _infix(r"\bmod", "mod", PRODUCT, PRODUCT, POWER),
+    ast.Div: Form((r"\frac{%s}{%s}", "<mfrac><mrow>%s</mrow><mrow>%s</mrow></mfrac>"), POWER, (LOOSE, LOOSE)),
+    ast.Pow: Form(("{%s}^{%s}", "<msup><mrow>%s</mrow><mrow>%s</mrow></msup>"), POWER, (ATOM, LOOSE)),
+    ast.USub: _prefix("-", "−", SUM, PRODUCT),
+    ast.Invert: _prefix(r"\lnot", "¬", COMPARED, ATOM),
+    ast.Eq: _infix("=", "=", COMPARED, SUM, SUM),
+    ast.NotEq: _infix(r"\ne", "≠", COMPARED, SUM, SUM),
+    ast.Lt: _infix("<", "<", COMPARED, SUM, SUM),
+    ast.LtE: _infix(r"\le", "≤", COMPARED, SUM, SUM),
+    ast.Gt: _infix(">", ">", COMPARED, SUM, SUM),
+    ast.GtE: _infix(r"\ge", "≥", COMPARED, SUM, SUM),
+    ast.BitAnd: _infix(r"\land", "∧", COMPARED, ATOM, ATOM),
+    ast.BitOr: _infix(r"\lor", "∨", COMPARED, ATOM, ATOM),
+    ast.BitXor: _infix(r"\oplus", "⊕", COMPARED, ATOM, ATOM),
+    ast.Assign: _infix("=", "=", LOOSE, LOOSE, LOOSE),
+    ast.Subscript: Form(("{%s}_{%s}", "<msub><mrow>%s</mrow><mrow>%s</mrow></msub>"), ATOM, (ATOM, LOOSE)),
+    ast.Attribute: Form((r"{%s}^{\top}", "<msup><mrow>%s</mrow><mo>⊤</mo></msup>"), POWER, (ATOM,)),
+    ast.Call: Form((r"%s\left(%s\right)", "%s<mrow><mo>(</mo>%s<mo>)</mo></mrow>"), ATOM, (ATOM, LOOSE)),
+    ast.IfExp: Form((_CASES[0] % r"%s & \text{if } %s \\ %s & \text{else}", _CASES[1] % _CHOICE), LOOSE, (LOOSE, LOOSE, LOOSE)),
+    "abs": Form((r"\left|%s\right|", "<mrow><mo>|</mo>%s<mo>|</mo></mrow>"), ATOM, (LOOSE,)),
+    "sqrt": Form((r"\sqrt{%s}", "<msqrt>%s</msqrt>"), ATOM, (LOOSE,)),
+    "sum": Form((r"\sum %s", "<mo>∑</mo>%s"), PRODUCT, (PRODUCT,)),
 }
-LATEX = {
-    ast.Name: "%s", ast.Tuple: r",\, ", ast.Slice: ":", ast.Subscript: "{%s}_{%s}", ast.Attribute: r"{%s}^{\top}", ast.Call: r"%s\left(%s\right)",
-    ast.Div: r"\frac{%s}{%s}", ast.Pow: "{%s}^{%s}", ast.BinOp: "%s %s %s", ast.UnaryOp: "%s %s", ast.Assign: "%s = %s",
-    ast.IfExp: r"\begin{cases} %s & \text{if } %s \\ %s & \text{else} \end{cases}", ast.Module: r"\begin{cases} %s \end{cases}", ast.stmt: r" \\ ",
-    "group": r"\left(%s\right)", "abs": r"\left|%s\right|", "sqrt": r"\sqrt{%s}", "sum": r"\sum\left(%s\right)",
-}  # fmt: skip
-MATHML = {
-    ast.Name: "<mi>%s</mi>", ast.Tuple: "<mo>,</mo>", ast.Slice: "<mo>:</mo>", ast.Subscript: "<msub><mrow>%s</mrow><mrow>%s</mrow></msub>",
-    ast.Attribute: "<msup><mrow>%s</mrow><mo>⊤</mo></msup>", ast.Call: "%s<mrow><mo>(</mo>%s<mo>)</mo></mrow>",
-    ast.Div: "<mfrac><mrow>%s</mrow><mrow>%s</mrow></mfrac>", ast.Pow: "<msup><mrow>%s</mrow><mrow>%s</mrow></msup>", ast.BinOp: "%s<mo>%s</mo>%s",
-    ast.UnaryOp: '<mo form="prefix">%s</mo>%s', ast.Assign: "%s<mo>=</mo>%s",
-    ast.IfExp: "<mrow><mo>{</mo><mtable><mtr><mtd>%s</mtd><mtd><mtext>if </mtext>%s</mtd></mtr>"
-    "<mtr><mtd>%s</mtd><mtd><mtext>else</mtext></mtd></mtr></mtable></mrow>",
-    ast.Module: "<mrow><mo>{</mo><mtable><mtr><mtd>%s</mtd></mtr></mtable></mrow>", ast.stmt: "</mtd></mtr><mtr><mtd>",
-    "group": "<mrow><mo>(</mo>%s<mo>)</mo></mrow>", "abs": "<mrow><mo>|</mo>%s<mo>|</mo></mrow>", "sqrt": "<msqrt>%s</msqrt>",
-    "sum": "<mo>∑</mo><mrow><mo>(</mo>%s<mo>)</mo></mrow>",
+FIELDS: Mapping[type[ast.AST], tuple[str, ...]] = {
+    ast.BinOp: ("left", "right"), ast.UnaryOp: ("operand",), ast.Compare: ("left", "comparators"), ast.Subscript: ("value", "slice"),
+    ast.Attribute: ("value",), ast.Call: ("func", "args"), ast.IfExp: ("body", "test", "orelse"), ast.Assign: ("targets", "value"),
 }  # fmt: skip
 KINDS: Mapping[str, type[ast.operator | ast.unaryop | ast.cmpop]] = {
     "add": ast.Add, "sub": ast.Sub, "mul": ast.Mult, "matmul": ast.MatMult, "div": ast.Div, "pow": ast.Pow, "neg": ast.USub, "not": ast.Invert,
@@ -99,55 +114,37 @@ def symbolic(text: str) -> ast.expr:
     return whole.slice
 
 
-def _written(node: ast.AST, to: Mapping[object, str], least: int = LOOSE) -> str:
-    """A tree in a language, with parentheses if it binds less than `least`."""
-    template, binds = to.get(type(node), ""), ATOM
+def _written(node: ast.AST | Sequence[ast.AST], language: int, least: int = LOOSE) -> str:
+    """A tree, or several with commas between them, with parentheses if it binds less than `least`."""
     match node:
-        case ast.Name(name) | ast.Constant(name):
-            return _word(str(name), to)
-        case ast.Tuple(items):
-            return template.join(_written(item, to) for item in items)
+        case ast.Name() | ast.Constant():
+            return _word(ast.unparse(node), language)
         case ast.Slice(first, stop, step):
-            return template.join(_written(part, to) if part else "" for part in (first, stop, step)[: 2 + bool(step)])
-        case ast.Module([equation]):
-            return _written(equation, to)
+            limits = (first, stop, step) if step else (first, stop)
+            return (":", "<mo>:</mo>")[language].join(_written(limit, language) if limit else "" for limit in limits)
+        case ast.Module([only]) | [only]:
+            return _written(only, language, least)
         case ast.Module(equations):
-            parts = [to[ast.stmt].join(_written(equation, to) for equation in equations)]
-        case ast.Assign([left], right):
-            parts, binds = [_written(left, to), _written(right, to)], LOOSE
-        case ast.Subscript(value, index):
-            parts = [_written(value, to, ATOM), _written(index, to)]
-        case ast.Attribute(value):
-            parts, binds = [_written(value, to, ATOM)], POWER
-        case ast.Call(ast.Name(function), arguments):
-            inside = to[ast.Tuple].join(_written(argument, to) for argument in arguments)
-            template, parts = (to[function], [inside]) if function in to else (template, [_word(function, to), inside])
-        case ast.IfExp(test, value, otherwise):
-            parts, binds = [_written(part, to) for part in (value, test, otherwise)], LOOSE
-        case ast.BinOp(left, (ast.Div() | ast.Pow()) as operator, right):
-            is_power = isinstance(operator, ast.Pow)
-            template, binds = to[type(operator)], POWER
-            parts = [_written(left, to, ATOM if is_power else LOOSE), _written(right, to)]
-        case ast.UnaryOp(operator, operand):
-            *signs, binds, least_right = SIGNS[type(operator)]
-            parts = [signs[to is MATHML], _written(operand, to, least_right)]
-        case ast.BinOp(left, operator, right) | ast.Compare(left, [operator], [right]):
-            template, (*signs, binds, least_right) = to[ast.BinOp], SIGNS[type(operator)]
-            least_left = least_right if binds == COMPARED else binds
-            parts = [_written(left, to, least_left), signs[to is MATHML], _written(right, to, least_right)]
+            rows = (r" \\ ", "</mtd></mtr><mtr><mtd>")[language].join(_written(equation, language) for equation in equations)
+            return _CASES[language] % rows
+        case ast.Tuple(items) | [*items]:
+            return (r",\, ", "<mo>,</mo>")[language].join(_written(item, language) for item in items)
+        case ast.Call(ast.Name(function)) if function in FORMS:
+            row, fields = FORMS[function], FIELDS[ast.Call][1:]
         case _:
-            return _word(ast.unparse(node), to)
-    text = template % tuple(parts)
-    return text if binds >= least else to["group"] % text
+            row, fields = FORMS[type(getattr(node, "op", None) or getattr(node, "ops", [node])[0])], FIELDS[type(node)]
+    parts = (_written(getattr(node, field), language, binds) for field, binds in zip(fields, row.parts, strict=True))
+    text = row.templates[language] % tuple(parts)
+    return text if row.binds >= least else (rf"\left({text}\right)", f"<mrow><mo>(</mo>{text}<mo>)</mo></mrow>")[language]
 
 
-def _word(name: str, to: Mapping[object, str]) -> str:
-    if to is MATHML:
+def _word(name: str, language: int) -> str:
+    if language:
         return f"<mn>{name}</mn>" if name[0].isdigit() else f"<mi>{escape(name).replace('...', '…')}</mi>"
     if name in ("...", "inf"):
         return r"\ldots" if name == "..." else r"\infty"
     if name[0] == "∂":
-        return rf"\partial {_word(name[1:], to)}"
+        return rf"\partial {_word(name[1:], language)}"
     if name[0].isdigit():
         return re.sub(r"e\+?(-?)0*(\d+)", r" \\cdot 10^{\1\2}", name)
     plain = re.sub(r"([_%#&${}])", r"\\\1", re.sub(r"[\\^~\s]+", " ", name))

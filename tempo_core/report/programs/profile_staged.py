@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
+from jax.profiler import annotate_function
+
 from tempo_core.backends.base import Backend
 from tempo_core.backends.scopes import Scope, naming
 from tempo_core.ir import graph_text as ir_text
@@ -17,7 +19,7 @@ from tempo_core.ir.ops import Sink, Udf
 from tempo_core.ir.udf import Fed
 from tempo_core.report.programs.hlo import HloText
 from tempo_core.report.programs.profile import LAUNCHING, OWN, PYTHON, Entry, Frame, Places, on_host
-from tempo_core.report.programs.timeline import CALL, LAUNCH, OTHER_WORK, Timeline, marked, tracing
+from tempo_core.report.programs.timeline import CALL, LAUNCH, OTHER_WORK, Timeline, tracing
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.numerics import Watch
 from tempo_core.runtime.staged.host import Chunks, HostCall, placed
@@ -47,7 +49,7 @@ class ProfiledProgram:
         for node in graph:
             op = node.op
             if isinstance(op, (Udf, Sink)) and on_host(node):
-                graph.put(replace(node, op=replace(op, fn=marked(op.fn, f"{CALL}{node.id}"))))
+                graph.put(replace(node, op=replace(op, fn=annotate_function(op.fn, f"{CALL}{node.id}"))))
         marked_program = replace(scheduled, graph=graph)
         self.staged = StagedProgram(marked_program, type(backend)(), check_numerics, disable, launch_seconds)
         text = scheduled.text() + ir_text.to_text(scheduled.graph, full_constants=False)
@@ -59,7 +61,7 @@ class ProfiledProgram:
         for segment in self.staged.segments:
             compiled: Any = segment.compiled
             self.texts[segment.number] = HloText.of(compiled.as_text())
-            segment.compiled = marked(compiled, f"{LAUNCH}{segment.number}")
+            segment.compiled = annotate_function(compiled, f"{LAUNCH}{segment.number}")
         self.paths: dict[
             str, tuple[Frame, ...]
         ] = {}  # by mark: the host's loops around a launch or call, and of a launch its program
@@ -76,7 +78,7 @@ class ProfiledProgram:
     def run(self, fed: Feeds, seed: int, watch: Watch | None) -> dict[int, Any]:
         for node in self.staged.graph:
             if isinstance(node.op, Udf) and isinstance(node.op.fn, Fed):
-                fed.streams[node.op.fn.name].wrap(functools.partial(marked, mark=f"{CALL}{node.id}"))
+                fed.streams[node.op.fn.name].wrap(functools.partial(annotate_function, name=f"{CALL}{node.id}"))
         return self.staged.run(fed, seed, watch)
 
     def measured(self, run: Callable[[], Any], places: Places) -> tuple[Any, float, list[Entry]]:

@@ -9,11 +9,11 @@ import tempfile
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, Union
+from typing import Any, Union
 
 import jax
 import numpy as np
@@ -22,7 +22,6 @@ from tempo_core.errors import ConfigError
 
 RUN, LAUNCH, CALL = "tempo run", "tempo launch ", "tempo call "
 OTHER_WORK = "other work of the device"
-R = TypeVar("R")
 
 Operation = tuple[str, str]  # the name of a device program, and of an operation in it
 Event = tuple[int, int, Union[str, Operation]]  # its first nanosecond, the one after its last, and a mark or an operation
@@ -40,16 +39,6 @@ class Timeline:
     marks: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     idle: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)  # of marks
-
-
-def marked(function: Callable[..., R], mark: str) -> Callable[..., R]:
-    """The same function, with a mark around each call."""
-
-    def call(*arguments: Any, **named: Any) -> R:
-        with jax.profiler.TraceAnnotation(mark):
-            return function(*arguments, **named)
-
-    return call
 
 
 @contextmanager
@@ -117,7 +106,9 @@ def _divide(timeline: Timeline, lines: Sequence[Sequence[Event]], begin: int, en
     cut = ((max(start, begin), min(stop, end), line, key) for line, events in enumerate(lines) for start, stop, key in events)
     events = sorted((event for event in cut if event[0] < event[1]), key=lambda event: (event[0], -event[1]))
     moments = np.unique([begin, end, *(event[0] for event in events), *(event[1] for event in events)])
-    inner = np.full((len(lines), len(moments) - 1), -1)  # by line, and by interval between two moments: its innermost event
+    inner = np.full(
+        (len(lines), len(moments) - 1), -1, np.int32
+    )  # by line, and by interval between two moments: its innermost event
     for number, (start, stop, line, _) in enumerate(events):  # the outermost first
         inner[line, np.searchsorted(moments, start) : np.searchsorted(moments, stop)] = number
     inner[-1, (inner[:-1] >= 0).any(axis=0)] = -1
