@@ -7,7 +7,7 @@ statement that computes it, and from there to its loops, its device program, and
 from __future__ import annotations
 
 import difflib
-from collections import ChainMap
+from collections import ChainMap, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -173,18 +173,13 @@ class _Final:
     def __init__(self, scheduled: Scheduled, staged: Staged | None, large: Mapping[Key, str]):
         self.graph, self.storage, self.staged, self.large = scheduled.graph, scheduled.storage, staged, large
         self.labels, self.users = names(self.graph), self.graph.users()
-        self.loops: dict[int, list[str]] = {}
+        self.loops: defaultdict[int, dict[str, None]] = defaultdict(dict)
         for execute, loops in with_loops(scheduled.root):
-            path = " > ".join(map(self._loop, loops)) or "no loop"
-            if path not in self.loops.setdefault(execute.node, []):
-                self.loops[execute.node].append(path)
-        self.programs: dict[int, list[int]] = {}
+            self.loops[execute.node][" > ".join(map(self._loop, loops)) or "no loop"] = None
+        self.programs: defaultdict[int, dict[str, None]] = defaultdict(dict)
         for segment in () if staged is None else staged.segments:
-            for item in segment.items:
-                for execute in statements(item):
-                    numbers = self.programs.setdefault(execute.node, [])
-                    if segment.number not in numbers:
-                        numbers.append(segment.number)
+            for execute in (execute for item in segment.items for execute in statements(item)):
+                self.programs[execute.node][str(segment.number)] = None
 
     def of(self, node_id: int, output: int) -> Iterator[str]:
         node = self.graph[node_id]
@@ -214,9 +209,8 @@ class _Final:
 
     def _place(self, node: Node) -> str:
         loops = ", and in ".join(self.loops.get(node.id, ["no loop"]))
-        numbers = self.programs.get(node.id, [])
-        of_device = ", ".join(map(str, numbers))
-        device = f", in device program{'s' if len(numbers) > 1 else ''} {of_device}" if numbers else ""
+        numbers = self.programs[node.id]
+        device = f", in device program{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}" if numbers else ""
         return f"runs as the statement `{self.labels[node.id]}`, in {loops}{device}"
 
     def _store(self, node: Node, output: int) -> str:
