@@ -59,6 +59,7 @@ MADE_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "ppo": {kind: (f"benchmarks.ppo:{kind}",) for kind in ("functional", "micro", "host")},
     "prefill": {"": ("benchmarks.prefill:prefill", "benchmarks.decode:random_model")},
+    "reach": {"": ("benchmarks.reach:programs", "benchmarks.reach:of_core", "benchmarks.reach:Watch")},
     "rewards": {"": ("benchmarks.rewards:in_a_process", "benchmarks.rewards:measured")},
     "second_start": {"": ("benchmarks.second_start:compare", "benchmarks.second_start:CASES")},
     "speculation": {

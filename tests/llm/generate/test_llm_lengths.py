@@ -16,7 +16,7 @@ from tempo_llm.generate import Request
 from tempo_llm.prefixes import Prefixes
 from tests.cases import fast
 from tests.llm import models, oracle
-from tests.llm.models.test_llm_families import ROWS, TIED, config
+from tests.llm.model.test_llm_families import ROWS, TIED, config
 from tests.llm.serve.test_engine import Heard, running
 
 VOCABULARY, NEW, CONTEXT = 24, 12, 20

@@ -13,7 +13,7 @@ from tempo_llm.prefixes import Prefixes
 from tempo_llm.requests import Request
 from tests.cases import fast
 from tests.llm import oracle
-from tests.llm.models.test_llm_families import model
+from tests.llm.model.test_llm_families import model
 
 PATTERNS = ["full", "window=20", "window=20+sink=2", "0:full,1-:window=24", "block=24", "dilated=2", "dilated=3+window=8"]
 BLOCK = 16

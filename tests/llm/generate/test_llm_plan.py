@@ -25,7 +25,7 @@ from tempo_llm.plan import COARSE
 from tempo_llm.sampling import GREEDY
 from tempo_llm.tensor_file import TensorFile
 from tests.llm import models
-from tests.llm.models.test_llm_families import ROWS
+from tests.llm.model.test_llm_families import ROWS
 
 MOST = 40  # lines of the schedule and of the table, boxes of the drawing, and labels in it, for the prompt and the tokens after it together
 

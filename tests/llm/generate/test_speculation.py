@@ -17,7 +17,7 @@ from tempo_llm.sampling import GREEDY
 from tempo_llm.speculation import LONGEST_NGRAM, ngrams
 from tests.cases import fast, slow
 from tests.llm import models, oracle
-from tests.llm.models.test_llm_families import config as family
+from tests.llm.model.test_llm_families import config as family
 
 VOCABULARY = 16  # few tokens: a text soon comes to n-grams that it has
 PROMPTS = [[1, 7, 5, 4, 8, 6, 3, 7, 5], [1, 2], [9, 9, 13]]

@@ -24,7 +24,7 @@ from tempo_llm.serve.programs import sizes_of
 from tempo_llm.serve.rows import Row, choice_of
 from tests.cases import fast
 from tests.llm import models
-from tests.llm.models.test_llm_families import ROWS
+from tests.llm.model.test_llm_families import ROWS
 
 
 class Heard:

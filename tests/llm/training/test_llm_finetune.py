@@ -27,7 +27,7 @@ from tempo_llm.training.recipe import FinetuneRecipe, load_recipe, make_recipe
 from tempo_llm.training.rundir import RunFiles, chosen_run
 from tests.cases import first
 from tests.llm import models, oracle
-from tests.llm import test_llm_families as families
+from tests.llm.model import test_llm_families as families
 from tests.llm.training.steps import trained_by_jax
 
 pytest.importorskip("tokenizers")

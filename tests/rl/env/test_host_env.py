@@ -330,8 +330,11 @@ def nothing(env: gym.Env[Any, Any]) -> None: ...
 @pytest.mark.parametrize(
     ("wrapper", "message"),
     [
-        ("raising", r"the wrapper tests\.rl\.test_host_env:raising raised LookupError: no such thing\n  at .*test_host_env\.py"),
-        ("nothing", r"the wrapper tests\.rl\.test_host_env:nothing gives None"),
+        (
+            "raising",
+            r"the wrapper tests\.rl\.env\.test_host_env:raising raised LookupError: no such thing\n  at .*test_host_env\.py",
+        ),
+        ("nothing", r"the wrapper tests\.rl\.env\.test_host_env:nothing gives None"),
     ],
 )
 def test_a_wrapper_that_makes_no_environment_is_named(wrapper: str, message: str) -> None:

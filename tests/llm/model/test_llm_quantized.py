@@ -24,8 +24,8 @@ from tempo_llm.quantized import quantize as quantized
 from tempo_llm.stacks import windowed_stacks
 from tests.cases import cells
 from tests.llm import models, oracle
-from tests.llm.models.test_llm_families import ROWS
-from tests.llm.models.test_llm_families import config as family_config
+from tests.llm.model.test_llm_families import ROWS
+from tests.llm.model.test_llm_families import config as family_config
 
 IDS = [1, 17, 5, 40, 9, 77, 3, 60, 21, 8, 90, 33]
 FORMS: dict[str, type[Int8] | type[Int4]] = {"int8": Int8, "int4": Int4}
