@@ -5,28 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from html import escape
 
-from tempo_core.report.pages.page import Group, Page, Picture, Table, Text
+from tempo_core.report.pages.page import Page, Picture, Table, Text
 
 # Text has the notebook's colour, and lines a half-clear grey, so that light and dark both work. Only pictures have to know which it is: the
 # notebook's theme says so, or else the system. `.tempo` stands three times, so that rules of the notebook for its tables do not win.
 STYLE = """
 .tempo{font:13px/1.5 system-ui,sans-serif;max-width:72em;border:1px solid #8886;border-radius:6px;padding:8px 12px;margin:4px 0}
-.tempo code,.tempo pre{font:12px/1.5 ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace;background:none;color:inherit;padding:0;margin:0}
+.tempo code,.tempo pre{font:12px/1.5 ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace;white-space:pre}
+.tempo code,.tempo pre,.tempo tr,.tempo th,.tempo td{background:none;color:inherit;border:0;padding:0 16px 0 0;margin:0;text-align:left}
 .tempo .formula{margin:6px 16px;overflow:auto hidden;font-size:16px}
 .tempo mtd{text-align:left;padding:2px .6em 2px 0}
-.tempo small,.tempo th{opacity:.65;font-weight:400}
+.tempo th{opacity:.65;font-weight:400}
 .tempo summary{cursor:pointer}
-.tempo details>:last-child{overflow-x:auto;padding:0 0 6px 16px}
-.tempo .part{border-top:1px solid #8886;padding:2px 0}
-.tempo .line{display:inline-grid;grid-template-columns:minmax(0,1fr) 9.5em 8em 7em;gap:8px;width:calc(100% - 2em);align-items:center}
-.tempo .line>*{white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
-.tempo table{border-collapse:collapse;border:0;margin:2px 0;font-size:12px}
-.tempo tr,.tempo th,.tempo td{background:none;border:0;text-align:left;padding:1px 16px 1px 0;white-space:nowrap;color:inherit}
-.tempo .n{text-align:right;font-variant-numeric:tabular-nums}
-.tempo progress{width:7em;height:8px}
+.tempo .part{border-top:1px solid #8886;padding:2px 0;overflow-x:auto}
+.tempo .part pre,.tempo .part svg{margin-left:16px}
 body:is([data-jp-theme-light=false],[data-vscode-theme-kind=vscode-dark]) .tempo svg{filter:invert(.88) hue-rotate(180deg)}
 @media(prefers-color-scheme:dark){body:not([data-jp-theme-light],[data-vscode-theme-kind]) .tempo svg{filter:invert(.88) hue-rotate(180deg)}}
 """.replace("\n", "").replace(".tempo ", ".tempo" * 3 + " ")
@@ -66,25 +60,10 @@ def _folded(kind: str, title: str, inside: str, state: str = "") -> str:
 
 
 def _part(part: Table | Text | Picture) -> str:
-    if isinstance(part, Table):
-        return f"<div>{''.join(_group(part, group) for group in part.groups)}</div>"
-    return f"<pre>{escape(part.text)}</pre>" if isinstance(part, Text) else f"<div>{part.svg}</div>"
-
-
-def _group(table: Table, group: Group) -> str:
-    """The rows of a group, folded under its title."""
-    rows = (f"<tr>{_cells('td', table, row.cells)}<td>{_bar(row.share)}</td></tr>" for row in group.rows)
-    inside = f"<table><tr>{_cells('th', table, table.columns)}</tr>{''.join(rows)}</table>"
-    if not group.title:
-        return inside
-    title = f'<code>{escape(group.title)}</code><small>{escape(group.place)}</small><span class="n">{escape(group.amount)}</span>'
-    return _folded("fold", f'<span class="line">{title}{_bar(group.share)}</span>', inside)
-
-
-def _cells(tag: str, table: Table, cells: Iterable[str]) -> str:
-    sides = (' class="n"' if is_number else "" for is_number in table.numbers)
-    return "".join(f"<{tag}{side}>{escape(cell)}</{tag}>" for side, cell in zip(sides, cells, strict=True))
-
-
-def _bar(share: float | None) -> str:
-    return "" if share is None else f'<progress value="{share:.3f}"></progress>'
+    if isinstance(part, Picture):
+        return part.svg
+    html = ""
+    for title, lines in part.blocks():
+        inside = "<pre>" + escape("\n".join(lines)) + "</pre>"
+        html += _folded("fold", f"<code>{escape(title)}</code>", inside) if title else inside
+    return html

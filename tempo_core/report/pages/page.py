@@ -10,7 +10,8 @@ from tempo_core.ir.names.source_lines import split_line
 from tempo_core.ir.names.user_lines import span
 from tempo_core.report.pages.formulas import Formula
 
-NARROWEST = 6  # characters of a column that is cut
+Block = tuple[str, list[str]]  # lines of text under a title, which may be empty
+BAR, NARROWEST = 10, 6  # characters of the longest bar, and of a column or title that is cut
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,28 @@ class Table:
         """The columns and the rows as text, at most so many characters wide, if possible."""
         return aligned([self.columns, *(row.cells for row in self.rows)], self.numbers, width)
 
+    def blocks(self, width: int | None = None) -> list[Block]:
+        """The columns, and each group under its title, with bars."""
+        room = None if width is None else width - BAR - 2
+        header, *lines = self.lines(room)
+        tails = [f"  {group.place}  {group.amount}" for group in self.groups]
+        longest = max((len(group.title + tail) for group, tail in zip(self.groups, tails, strict=True) if group.title), default=0)
+        whole = max(*map(len, (header, *lines)), longest if room is None else min(longest, room))
+        blocks, rows = [("", [header])], iter(lines)
+        for group, tail in zip(self.groups, tails, strict=True):
+            most = max(NARROWEST, whole - len(tail))
+            title = cut(group.title, most).ljust(most) + tail + _bar(group.share) if group.title else ""
+            blocks.append((title, [next(rows).ljust(whole) + _bar(row.share) for row in group.rows]))
+        return blocks
+
 
 @dataclass(frozen=True)
 class Text:
     title: str
     text: str
+
+    def blocks(self, width: int | None = None) -> list[Block]:
+        return [("", self.text.splitlines())]
 
 
 @dataclass(frozen=True)
@@ -75,6 +93,10 @@ class Page:
     facts: tuple[tuple[str, str], ...]
     parts: tuple[Table | Text | Picture, ...] = ()
     formula: Formula | None = None
+
+
+def _bar(share: float | None) -> str:
+    return "" if share is None else "  " + "█" * max(round(BAR * share), share > 0)
 
 
 def with_bars(rows: Sequence[tuple[tuple[str, ...], float]], longest: float | None = None) -> tuple[Row, ...]:

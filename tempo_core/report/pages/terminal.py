@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions
 from rich.text import Text as Styled
 
-from tempo_core.report.pages.page import Group, Page, Row, Table, Text, cut
+from tempo_core.report.pages.page import Page, Picture
 
-BAR, INDENT, LEAST = 10, "  ", 6  # characters: of the longest bar, before the lines of a part, and of a title that is cut
+INDENT = "  "  # before the lines of a part
 
 
 @dataclass(frozen=True)
@@ -27,25 +27,8 @@ class Lines:
         if self.page.formula is not None:
             yield Styled(self.page.formula.text, "italic")
         for part in self.page.parts:
-            if isinstance(part, (Table, Text)):
+            if not isinstance(part, Picture):
                 yield Styled(f"\n{part.title}", "bold")
-                lines = _table(part, options.max_width) if isinstance(part, Table) else map(Styled, part.text.splitlines())
-                yield from (Styled.assemble(INDENT, line) for line in lines)
-
-
-def _table(table: Table, width: int) -> Iterator[Styled]:
-    """The header, then the rows of each group below its title."""
-    header, *lines = table.lines(width - len(INDENT) - BAR - 2)
-    whole = max(map(len, (header, *lines)))
-    yield Styled(header, "dim")
-    rows = iter(lines)
-    for group in table.groups:
-        if group.title:
-            tail = f"  {group.place}  {group.amount}"
-            room = max(LEAST, whole - len(tail))
-            yield Styled.assemble((cut(group.title, room).ljust(room), "bold"), (tail, "dim"), _bar(group))
-        yield from (Styled.assemble(next(rows).ljust(whole), _bar(row)) for row in group.rows)
-
-
-def _bar(of: Row | Group) -> Styled:
-    return Styled("" if of.share is None else "  " + "█" * max(round(BAR * of.share), of.share > 0), "blue")
+                for title, lines in part.blocks(options.max_width - len(INDENT)):
+                    yield from [Styled(f"{INDENT}{title}", "bold")] if title else []
+                    yield from (Styled(f"{INDENT}{line}") for line in lines)
