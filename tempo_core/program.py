@@ -202,7 +202,7 @@ class Program(Shown, Generic[R]):
     def profile(self, inputs: Inputs | None = None, seed: int | None = None, bounds: RunBoundsLike | None = None) -> Profile[R]:
         """Run the program under a profiler: time, operations, bytes and launches by tensor, by line and by loop.
 
-        `print(program.profile(inputs))` shows the tables, `.draw("profile.svg")` draws them, and `.results` are the results. A run before it
+        `print(program.profile(inputs))` shows the tables, `.draw("profile.json")` draws them, and `.results` are the results. A run before it
         warms up, unless the program has sinks, functions with state, or inputs that are fed while it runs: they see one run. Compiling is
         measured apart. Arguments and errors are those of `run`; ConfigError if another profile runs.
         """
@@ -585,7 +585,7 @@ class Program(Shown, Generic[R]):
     def plan(self) -> Plan:
         """The schedule, the memory of every tensor and its peaks, and the XLA programs that a run compiles.
 
-        `plan.peak_device_bytes`, `plan.table()`, `plan.to_json()` and `plan.draw("memory.svg")` count everything, also temporaries.
+        `plan.peak_device_bytes`, `plan.table()`, `plan.to_json()` and `plan.draw("memory.json")` count everything, also temporaries.
         """
         place = "host" if self.backend.name == "numpy" else "device"
         return plan_of(self.graph, self.scheduled, self._staged, self._sources, self._parameters, place)

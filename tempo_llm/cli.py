@@ -292,10 +292,12 @@ def generate(
     ] = False,
     memory_picture: Annotated[
         Path | None,
-        typer.Option("--memory-picture", metavar="FILE", help="With --plan: draw the memory, statement by statement, as .svg."),
+        typer.Option(
+            "--memory-picture", metavar="FILE", help="With --plan: draw the memory, moment by moment, as a trace (.json)."
+        ),
     ] = None,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Print where the time goes to standard error, and draw profile.svg.")
+        bool, typer.Option("--profile", help="Print where the time goes to standard error, and draw profile.json.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
     verbose: Verbose = False,

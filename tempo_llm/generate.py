@@ -258,7 +258,7 @@ class Generator:
         """The plan of `generate` with these arguments, as text: what it would store and run.
 
         With `full`, each statement and each store has a line of its own. At its end are the bytes of keys, values, states and weights by layers.
-        `as_json` gives the memory of all tensors, its peaks and that of layers instead, and `picture` is an .svg of them that is written.
+        `as_json` gives the memory of all tensors, its peaks and that of layers instead, and `picture` is a trace of them that is written (.json).
         Without `full`, XLA is not asked, and the peak on the device is a coarse estimate. No weights are read.
         """
         chosen = chosen_sampling(sampling, temperature)

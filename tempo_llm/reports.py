@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tempo_llm.generate import Generation
     from tempo_llm.model import Model
 
-PROFILE = Path("profile.svg")  # in the working directory
+PROFILE = Path("profile.json")  # in the working directory
 
 
 def with_texts(model: Model, result: Generation, stops: Sequence[str]) -> Generation:

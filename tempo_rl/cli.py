@@ -85,7 +85,7 @@ def train(
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan before the run.")] = False,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Print where the time goes, and draw it to profile.svg. Use it on a short run.")
+        bool, typer.Option("--profile", help="Print where the time goes, and draw it to profile.json. Use it on a short run.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that --out already holds.")] = False,
     resume: Annotated[

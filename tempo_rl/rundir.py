@@ -28,7 +28,7 @@ RESULTS = (
     "metrics.jsonl",
     "evaluations.csv",
     "result.json",
-    "profile.svg",
+    "profile.json",
     "returns.png",
     "episode.gif",
     "episode.mp4",
@@ -98,7 +98,7 @@ class RunDirectory:
 
     @property
     def profile(self) -> Path:
-        return self.path / "profile.svg"
+        return self.path / "profile.json"
 
     @property
     def latest(self) -> Path:

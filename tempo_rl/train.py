@@ -139,7 +139,7 @@ def plan(
 ) -> str:
     """The compiled program's plan: schedule, stores, device programs; `full` gives each statement and store its own line.
 
-    `as_json` gives the memory of all tensors and its peaks instead, and `picture` is an .svg of them that is written. Nothing is run.
+    `as_json` gives the memory of all tensors and its peaks instead, and `picture` is a trace of them that is written (.json). Nothing is run.
     """
     with _compiled(recipe, cache, devices) as program:
         made = program.plan()
@@ -184,7 +184,7 @@ def train(
     `cache` is the directory of compiled programs, True for the usual one, None for none; `devices` is as in `tempo_core.Config`. `time_limit` is in seconds.
     `callbacks` are called after each iteration, and `recorders` are told of the run. With `film`, an episode of the
     trained policy is recorded at the end, unless a signal ends the run.
-    With `profile`, the run is profiled: its tables are said, and its flame picture is profile.svg of the run.
+    With `profile`, the run is profiled: its tables are said, and its flame picture is profile.json of the run.
     After SIGINT (Ctrl-C), SIGTERM or SIGHUP the running iteration is finished and saved, and the outcome says that it was stopped.
 
     Raises `RunError` if the directory cannot be used, and `TrainingError` if training fails: in the environment, because the loss or a

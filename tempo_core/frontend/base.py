@@ -14,7 +14,7 @@ from tempo_core.ir.graph import Edge, Node
 from tempo_core.ir.names.source_lines import targets
 from tempo_core.ir.ops import Binary, Merge
 from tempo_core.ir.types import TensorType
-from tempo_core.report.pages.formulas import Math
+from tempo_core.report.pages.formulas import Formula
 from tempo_core.report.pages.html import Shown
 from tempo_core.report.pages.page import Page, place
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, as_bool, at_least_zero, conjunction
@@ -90,7 +90,7 @@ class BaseTensor(Shown):
         facts = [("type", str(self.type)), ("domain", str(self.domain)), ("line", f"{where}  {code}" if code else where)]
         return Page(f"{name or f'%{self.edge.source}'}{index}", tuple(facts), formula=self._equation())
 
-    def _equation(self) -> Math:
+    def _equation(self) -> Formula:
         from tempo_core.report.pages.equations import equation
 
         graph = named(self.context.graph, self.context)

@@ -38,7 +38,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print the memory of all tensors and its peaks, as JSON.")] = False,
     memory_picture: Annotated[
         Path | None,
-        typer.Option("--memory-picture", metavar="FILE", help="Draw the memory, statement by statement, as .svg."),
+        typer.Option("--memory-picture", metavar="FILE", help="Draw the memory, moment by moment, as a trace (.json)."),
     ] = None,
     devices: Devices = "1",
     memory_limit: MemoryLimit = None,

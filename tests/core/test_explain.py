@@ -199,7 +199,7 @@ def test_the_passes_run_again_give_the_same_program() -> None:
         graph = each.apply(graph)
     assert ir_text.to_text(renumbered(graph)) == program.text("sdg")
     stories = {node.id: _Story(node, node.id) for node in program.source}
-    numbers = _follow(program.source, passes, stories)
+    numbers = _follow(program.source, passes, stories, {})
     assert {numbers[s.node] for s in stories.values() if s.node is not None} <= set(program.graph.nodes)
 
 
@@ -209,7 +209,7 @@ def test_operations_have_stories_that_end(name: str) -> None:
     context, outputs = made.build()
     program = context.compile({bound: max(made.least, 5) for bound in (step.bound_expr for step in context.steps)}, outputs)
     stories = {node.id: _Story(node, node.id) for node in program.source}
-    _follow(program.source, pipeline(), stories)
+    _follow(program.source, pipeline(), stories, {})
     for story in stories.values():
         assert story.node is not None or story.texts, f"{story.written.label} is gone without a reason"
     assert "runs as the statement" in program.explain() or not program.source.fed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 from html.parser import HTMLParser
@@ -15,7 +16,7 @@ import tempo_core as tp
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.report.graphs.draw import to_svg
 from tempo_core.report.graphs.overview import overview
-from tempo_core.report.pages.formulas import FORMS, Math, call, form, number, symbolic, word
+from tempo_core.report.pages.formulas import KINDS, Formula, number, operation, symbolic
 from tempo_core.report.pages.html import html
 from tempo_core.report.pages.page import Group, Page, Picture, Row, Table, Text, with_bars
 
@@ -58,20 +59,21 @@ def printed(shown: object, width: int = 90) -> str:
 
 
 EQUATIONS = {
-    "w": "w[0] = 1\nw[i + 1] = w[i] − 0.01 · slope[i]",
+    "w": "w[0] = 1\nw[i + 1] = w[i] - 0.01 * slope[i]",
     "slope": "slope[i] = ∂loss / ∂w[i]",
-    "loss": "loss[i] = (∑ y[i, 0:T]^2) / T",
-    "y": "y[i, t] = ∑ x[t] · w[i]",
+    "loss": "loss[i] = sum(y[i, 0:T] ** 2) / T",
+    "y": "y[i, t] = sum(x[t] * w[i])",
     "x": "x[t]",
     "m": "m",
-    "h": "h[t + 1] = tanh(h[t] m + x[t]) if t ≥ 3\nh[t] = x[t]",
-    "back": "back[T − 1] = 0\nback[t] = 0.5 · (back[t + 1] − 2) + (∑ x[t])",
-    "jump": "jump[0, 0] = 1\njump[i + 1, 0] = jump[i, T − 1]\njump[i, t + 1] = jump[i, t] if jump[i, t] > 2; −jump[i, t] else;",
-    "stop": "stop[t] = (e^(−(x[t] + 1))) / (1 · 10^−8 + |x[t]|)",
-    "far": "far[t] = ∑ (h[t] · x[t])[t = 0:t + 1]",
-    "noise": "noise[t] = N(0, 1)",
+    "h": "h[t + 1, t >= 3] = tanh(h[t] @ m + x[t])\nh[t] = x[t]",
+    "back": "back[T - 1] = 0\nback[t] = 0.5 * (back[t + 1] - 2) + sum(x[t])",
+    "jump": "jump[0, 0] = 1\njump[i + 1, 0] = jump[i, T - 1]\njump[i, t + 1] = jump[i, t] if jump[i, t] > 2 else -jump[i, t]",
+    "stop": "stop[t] = exp(-(x[t] + 1)) / (1e-08 + abs(x[t]))",
+    "far": "far[t] = sum((h[t] * x[t])[t = 0:t + 1])",
+    "noise": "noise[t] = normal(0, 1)",
     "part": "part[t] = h[t][1:3]",
     "named": "a_b[t] = f_1(x[t])",
+    "turned": "turned[t] = x[t] @ m.T",
 }
 
 
@@ -101,6 +103,7 @@ def tensors() -> dict[str, Tensor]:
         jump[i, t + 1] = tp.where(jump > 2.0, jump, -jump)
         stop = (-(x + 1.0)).exp() / (1e-8 + abs(x))
         far = (h * x)[0 : t + 1].sum()
+        turned = x @ m.transpose()
         noise = tp.random.normal((4,), domain=(t,))
         part = h.spatial[1:3]
         named = tp.udf(lambda v: (v,), x, outputs=[tp.spec((4,))], name="f_1")[0].named("a_b")
@@ -119,8 +122,7 @@ def test_equations(tensors: dict[str, Tensor]) -> None:
 
 def test_latex_of_a_recurrence(tensors: dict[str, Tensor]) -> None:
     assert tensors["h"]._repr_latex_() == (
-        r"$\displaystyle \begin{cases} {h}_{t + 1} = \mathrm{tanh}\left({h}_{t} \, m + {x}_{t}\right) \quad \text{if } t \ge 3 \\ "
-        r"{h}_{t} = {x}_{t} \end{cases}$"
+        r"$\displaystyle \begin{cases} {h}_{t + 1,\, t \ge 3} = \mathrm{tanh}\left({h}_{t} \, m + {x}_{t}\right) \\ {h}_{t} = {x}_{t} \end{cases}$"
     )
     assert tensors["named"]._repr_latex_() == r"$\displaystyle {\mathrm{a\_b}}_{t} = \mathrm{f\_1}\left({x}_{t}\right)$"
 
@@ -137,19 +139,48 @@ def test_a_long_equation_ends_in_dots() -> None:
     assert r"\ldots" in latex and len(latex) < 3000
 
 
-def test_every_form_is_written_in_both_languages() -> None:
-    names = [word(name) for name in ("a<b", "c&d", "e_f")]
-    for name, row in FORMS.items():
-        loose = [Math(part.latex, part.mathml, 0) for part in names[: len(row.parts)]]
-        formula = form(name, *loose)
-        fromstring(formula.mathml)
-        assert formula.latex.count("{") == formula.latex.count("}"), name
-        assert formula.latex.count(r"\left") == formula.latex.count(r"\right"), name
-        for part in loose:
-            assert part.latex in formula.latex and part.mathml in formula.mathml, name
-    assert form("sub", number(3), number(-2.5e-7)).latex == r"3 - \left(-2.5 \cdot 10^{-7}\right)"
-    assert symbolic("(t >= 1) & (i < min(t + 5, T))").latex == r"( t \ge 1 ) \land ( i < \mathrm{min} ( t + 5 ,\, T ) )"
-    assert call("f", word("x"), word("yes")).latex == r"f\left(x, \mathrm{yes}\right)"
+NAMES = [ast.Name(name) for name in ("a<b", "c&d", "e_f")]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "abs", "sqrt", "sum", "f_1"])
+def test_every_operation_is_written_in_all_languages(kind: str) -> None:
+    is_unary = kind in ("abs", "sqrt", "sum", "f_1") or issubclass(KINDS[kind], ast.unaryop)
+    formula = Formula(operation(kind, *NAMES[: 1 if is_unary else 2]))
+    assert formula.latex.count("{") == formula.latex.count("}")
+    assert formula.latex.count(r"\left") == formula.latex.count(r"\right")
+    assert formula.latex.isascii()
+    shown = "".join(fromstring(f"<math>{formula.mathml}</math>").itertext())
+    for name, latex in zip(("a<b", "c&d"), (r"\mathrm{a<b}", r"\mathrm{c\&d}"), strict=True):
+        is_there = name == "a<b" or not is_unary
+        assert (name in formula.text, latex in formula.latex, name in shown) == (is_there,) * 3
+
+
+@pytest.mark.parametrize("outer", ["add", "sub", "mul", "matmul"])
+@pytest.mark.parametrize("inner", ["add", "sub", "mul", "matmul"])
+def test_parentheses_are_those_of_python(outer: str, inner: str) -> None:
+    a, b, c = NAMES
+    for tree in (operation(outer, operation(inner, a, b), c), operation(outer, a, operation(inner, b, c))):
+        formula = Formula(tree)
+        for written in (formula.latex.replace(r"\left", ""), formula.mathml):
+            at, in_text = written.find("("), formula.text.find("(")
+            assert (at < 0, at < written.index("a<b" if "a<b" in written else "a&lt;b")) == (
+                in_text < 0,
+                in_text < formula.text.index("a<b"),
+            )
+
+
+def test_formulas_in_latex() -> None:
+    latex = {
+        "(t >= 1) & (i < min(t + 5, T))": r"\left(t \ge 1\right) \land \left(i < \mathrm{min}\left(t + 5,\, T\right)\right)",
+        "(a | b) & ~c": r"\left(a \lor b\right) \land \left(\lnot c\right)",
+        "(t + 1) ** 2 // 3 % k": r"{\left(t + 1\right)}^{2} /\!/ 3 \bmod k",
+        "i, 0:T:2, t": r"i,\, 0:T:2,\, t",
+        "(a - b) / -c": r"\frac{a - b}{- c}",
+    }
+    assert {text: Formula(symbolic(text)).latex for text in latex} == latex
+    small = operation("sub", number(3), number(-2.5e-7))
+    assert Formula(small).latex == r"3 - \left(- 2.5 \cdot 10^{-7}\right)" and Formula(small).text == "3 - -2.5e-07"
+    assert Formula(operation("div", number(float("inf")), ast.Name("∂a_b"))).latex == r"\frac{\infty}{\partial \mathrm{a\_b}}"
 
 
 HOSTILE = "<script>alert('a')</script> & \"b\""
@@ -158,9 +189,9 @@ HOSTILE = "<script>alert('a')</script> & \"b\""
 def test_html_is_escaped_and_loads_nothing() -> None:
     group = Group((Row((HOSTILE, "1"), 0.5),), HOSTILE, HOSTILE, HOSTILE, 1.0)
     parts = (Table(HOSTILE, (HOSTILE, "n"), (group,)), Text(HOSTILE, HOSTILE), Picture(HOSTILE, "<svg></svg>"))
-    tags = Tags(html(Page(HOSTILE, ((HOSTILE, HOSTILE),), parts, word(HOSTILE))))
+    tags = Tags(html(Page(HOSTILE, ((HOSTILE, HOSTILE),), parts, Formula(ast.Name(HOSTILE)))))
     assert {name for name, _ in tags.seen}.isdisjoint({"script", "link", "img", "iframe", "input"})
-    assert tags.texts.count(HOSTILE) == 13
+    assert sum(text.count(HOSTILE) for text in tags.texts) == 13
     for _, attributes in tags.seen:
         assert not any(name.startswith("on") or name in ("src", "href") for name in attributes)
 
@@ -172,7 +203,7 @@ def test_a_program_folds_by_the_users_lines(tensors: dict[str, Tensor]) -> None:
     folds = [attributes["class"] for name, attributes in tags.seen if name == "details"]
     assert folds.count("part") == len(program._page().parts)
     stores = program._page().parts[0]
-    assert isinstance(stores, Table) and folds.count("line") == len(stores.groups)
+    assert isinstance(stores, Table) and folds.count("fold") == len(stores.groups)
     titles = [group.title for group in stores.groups]
     assert 'w = tp.recurrence((4,), domain=(i,), name="w")' in titles and "w[i + 1] = w - 1e-2 * slope" in titles
     numbers = [int(group.place.rpartition(":")[2]) for group in stores.groups]
@@ -216,8 +247,8 @@ def test_a_profile_has_bars(tensors: dict[str, Tensor]) -> None:
     profile = tensors["program"].profile({"x": np.ones((8, 4), "float32")})
     page = profile._page()
     Tags(profile._repr_html_())
-    assert [part.title for part in page.parts] == ["by tensor", "by line", "by loop", "flame picture"]
-    for by, table in zip(("tensor", "line", "loop"), page.parts, strict=False):
+    assert [part.title for part in page.parts] == ["by tensor", "by line", "by loop"]
+    for by, table in zip(("tensor", "line", "loop"), page.parts, strict=True):
         assert isinstance(table, Table)
         rows = profile.rows(by)
         assert [row.cells[0] for row in table.rows] == [row.name for row in rows]

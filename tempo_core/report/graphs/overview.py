@@ -16,7 +16,6 @@ from tempo_core.ir.ops import Constant, Input, Merge, Output, Sink, Udf
 from tempo_core.report.graphs.picture import Box, Picture, box_of, edge_label
 
 BoxKey = tuple[str, ...]
-MOST_ROUNDS = 4  # of statements that move to their readers' boxes
 
 
 def overview(graph: Graph, sources: Sources | None = None) -> Picture:
@@ -33,27 +32,25 @@ class _Overview:
             head(self.names[node.id]) for node in graph if isinstance(node.op, Merge) and node.id in self.naming.exact
         }
         shown = [node for node in graph if not isinstance(node.op, Constant)]
-        key_of = {node.id: self._key(node) for node in shown if not isinstance(node.op, Input)}
-        led = [node for node in reversed(shown) if self._is_led(node)]
-        for _ in range(MOST_ROUNDS):  # a reader may move too
-            moved = {node.id: self._home(node, key_of) for node in led}
-            if moved == {n: key_of[n] for n in moved}:
-                break
-            key_of |= moved
+        own_keys = {node.id: self._key(node) for node in shown if not isinstance(node.op, Input)}
+        key_of = dict(own_keys)
+        for node in reversed(shown):  # readers first, as they may move too
+            if self._is_led(node):
+                key_of[node.id] = self._home(node, key_of)
         for node in shown:
             if isinstance(node.op, Input):
                 readers = {str(key_of.get(reader.id)) for reader, _ in self.users[node.id]}
-                key_of[node.id] = ("input", *sorted(readers))
-        self.main: dict[BoxKey, list[Node]] = {}  # the statements that give each box its text
+                own_keys[node.id] = key_of[node.id] = ("input", *sorted(readers))
         self.groups: dict[BoxKey, list[Node]] = {}
-        for node in shown:
+        for node in sorted(
+            shown, key=lambda node: own_keys[node.id] != key_of[node.id]
+        ):  # those that moved are the last of a box
             self.groups.setdefault(key_of[node.id], []).append(node)
-            if isinstance(node.op, Input) or self._key(node) == key_of[node.id]:
-                self.main.setdefault(key_of[node.id], []).append(node)
-        self.number = {node.id: self.main.get(key, nodes)[0].id for key, nodes in self.groups.items() for node in nodes}
+        self.main = {key: [n for n in nodes if own_keys[n.id] == key] or nodes for key, nodes in self.groups.items()}
+        self.number = {node.id: nodes[0].id for nodes in self.groups.values() for node in nodes}
 
     def picture(self) -> Picture:
-        return {self.number[nodes[0].id]: self._box(nodes, self.main.get(key, nodes)) for key, nodes in self.groups.items()}
+        return {nodes[0].id: self._box(nodes, self.main[key]) for key, nodes in self.groups.items()}
 
     def _key(self, node: Node) -> BoxKey:
         """The key of a node; nodes with one key share a box."""
@@ -114,16 +111,11 @@ class _Overview:
             return [self.names[first.id], at, ", ".join(types if len(types) <= 2 else (*types[:2], "…")), over]
         labels = [self.names[node.id] for node in nodes]
         purposes = [purpose for purpose in map(self.naming.purpose, nodes) if purpose is not None]
-        if isinstance(first.op, Merge):
-            if len({head(name) for name in labels}) == len({name.split("#", 1)[0] for name in labels}):
-                return [head(labels[0]), str(first.outputs[0]), at, over]  # copies of one recurrence
-            return [f"{head(labels[0])}: {len(nodes)} recurrences", at, over]
-        if isinstance(first.op, Input):
-            return [label(labels), f"{len(nodes)} inputs", at, over]
-        if len(purposes) == len(nodes):
+        if len(purposes) == len(nodes) and not isinstance(first.op, (Merge, Input)):
             groups = dict.fromkeys(group for purpose in purposes for group in purpose.recurrence.split(", "))
             return [f"{', '.join(groups)}: {purposes[0].kind}values", at, over]
-        return [head(labels[0]), f"{len(nodes)} statements", at, over]
+        noun = "recurrences" if isinstance(first.op, Merge) else "inputs" if isinstance(first.op, Input) else "statements"
+        return [label(labels) if noun == "inputs" else head(labels[0]), f"{len(nodes)} {noun}", at, over]
 
 
 def _one(labels: Sequence[str]) -> str:

@@ -66,6 +66,12 @@ def short_name(op: Op) -> str:
     return function if isinstance(function, str) else type(op).__name__
 
 
+def place_of(graph: Graph, reader: Node, edge: Edge) -> str:
+    """` at [t - 1]`: the point of a read; empty for the reader's own point."""
+    label = edge_label(graph, reader, edge)
+    return f" at {label.partition(']')[0]}]" if label.startswith("[") else ""
+
+
 def edge_label(graph: Graph, reader: Node, edge: Edge) -> str:
     """`[t - 1] if t >= 1`; empty for a plain read at the reader's own point."""
     source = graph[edge.source]

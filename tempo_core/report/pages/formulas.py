@@ -1,151 +1,151 @@
-"""Formulas in two languages at once: LaTeX, and MathML, which browsers show without a script. A form is one row of a table."""
+"""Formulas as Python's syntax trees: `ast` writes them as text, and a table of templates as LaTeX and MathML."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import NamedTuple
 
 LOOSE, COMPARED, SUM, PRODUCT, POWER, ATOM = range(6)  # how tightly an operation binds its operands
+DOTS = ast.Name("...")
 
 
-class Math(NamedTuple):
-    """A formula. `mathml` is one element. `binds` is that of the outermost operation, which decides about parentheses."""
+@dataclass(frozen=True)
+class Formula:
+    """An expression, or a module of assignments: equations that hold together."""
 
-    latex: str
-    mathml: str
-    binds: int = ATOM
+    tree: ast.AST
+
+    @property
+    def text(self) -> str:
+        """As in Python, a line for each equation: `w[i + 1] = w[i] - 0.01 * slope[i]`."""
+        return ast.unparse(self.tree)
+
+    @property
+    def latex(self) -> str:
+        return _written(self.tree, 0)
+
+    @property
+    def mathml(self) -> str:
+        """Elements that browsers show without a script."""
+        return _written(self.tree, 1)
 
 
 class Form(NamedTuple):
-    """How an operation is written. A part that binds less than its number in `parts` gets parentheses."""
+    """How an operation is written, in LaTeX and in MathML. A part that binds less than its number in `parts` gets parentheses."""
 
-    latex: str
-    mathml: str
+    templates: tuple[str, str]
     binds: int
     parts: tuple[int, ...]
 
 
-def _infix(latex: str, sign: str, binds: int, right: int) -> Form:
-    return Form(f"%s {latex} %s", f"<mrow>%s<mo>{escape(sign)}</mo>%s</mrow>", binds, (binds, right))
+def _infix(latex: str, sign: str, binds: int, *parts: int) -> Form:
+    return Form((f"%s {latex} %s", f"%s<mo>{escape(sign)}</mo>%s"), binds, parts)
 
 
-FORMS = {
-    "add": _infix("+", "+", SUM, PRODUCT),
-    "sub": _infix("-", "−", SUM, PRODUCT),
-    "mul": _infix(r"\cdot", "·", PRODUCT, POWER),
-    "matmul": Form(r"%s \, %s", '<mrow>%s<mspace width=".2em"/>%s</mrow>', PRODUCT, (PRODUCT, POWER)),
-    "div": Form(r"\frac{%s}{%s}", "<mfrac>%s%s</mfrac>", POWER, (LOOSE, LOOSE)),
-    "pow": Form("{%s}^{%s}", "<msup>%s%s</msup>", POWER, (ATOM, LOOSE)),
-    "exp": Form("e^{%s}", "<msup><mi>e</mi>%s</msup>", POWER, (LOOSE,)),
-    "ten": Form(r"%s \cdot 10^{%s}", "<mrow>%s<mo>·</mo><msup><mn>10</mn>%s</msup></mrow>", PRODUCT, (LOOSE, LOOSE)),
-    "neg": Form("-%s", '<mrow><mo form="prefix">−</mo>%s</mrow>', SUM, (PRODUCT,)),
-    "not": Form(r"\lnot %s", "<mrow><mo>¬</mo>%s</mrow>", COMPARED, (ATOM,)),
-    "sqrt": Form(r"\sqrt{%s}", "<msqrt>%s</msqrt>", ATOM, (LOOSE,)),
-    "abs": Form(r"\left|%s\right|", "<mrow><mo>|</mo>%s<mo>|</mo></mrow>", ATOM, (LOOSE,)),
-    "floor": Form(r"\lfloor %s \rfloor", "<mrow><mo>⌊</mo>%s<mo>⌋</mo></mrow>", ATOM, (LOOSE,)),
-    "ceil": Form(r"\lceil %s \rceil", "<mrow><mo>⌈</mo>%s<mo>⌉</mo></mrow>", ATOM, (LOOSE,)),
-    "sum": Form(r"\sum %s", "<mrow><mo>∑</mo>%s</mrow>", SUM, (PRODUCT,)),
-    "prod": Form(r"\prod %s", "<mrow><mo>∏</mo>%s</mrow>", SUM, (PRODUCT,)),
-    "discounted_sum": Form(
-        r"\sum_k {%s}^k \left(%s\right)_k",
-        "<mrow><munder><mo>∑</mo><mi>k</mi></munder><msup>%s<mi>k</mi></msup><msub><mrow><mo>(</mo>%s<mo>)</mo></mrow><mi>k</mi></msub></mrow>",
-        SUM,
-        (ATOM, LOOSE),
-    ),
-    "where": Form(
-        r"\begin{cases} %s & \text{if } %s \\ %s & \text{else} \end{cases}",
-        "<mrow><mo>{</mo><mtable><mtr><mtd>%s</mtd><mtd><mtext>if </mtext>%s</mtd></mtr>"
-        "<mtr><mtd>%s</mtd><mtd><mtext>else</mtext></mtd></mtr></mtable></mrow>",
-        LOOSE,
-        (LOOSE, LOOSE, LOOSE),
-    ),
-    "transposed": Form(r"{%s}^{\top}", "<msup>%s<mo>⊤</mo></msup>", POWER, (ATOM,)),
-    "at": Form("{%s}_{%s}", "<msub>%s%s</msub>", ATOM, (ATOM, LOOSE)),
-    "element": Form(r"%s\left[%s\right]", "<mrow>%s<mo>[</mo>%s<mo>]</mo></mrow>", ATOM, (ATOM, LOOSE)),
-    "slope": Form(
-        r"\frac{\partial %s}{\partial %s}",
-        "<mfrac><mrow><mo>∂</mo>%s</mrow><mrow><mo>∂</mo>%s</mrow></mfrac>",
-        POWER,
-        (ATOM, ATOM),
-    ),
-    "equation": _infix("=", "=", LOOSE, LOOSE),
-    "if": Form(r"%s \quad \text{if } %s", '<mrow>%s<mspace width="1em"/><mtext>if </mtext>%s</mrow>', LOOSE, (LOOSE, LOOSE)),
-    "eq": _infix("=", "=", COMPARED, SUM),
-    "ne": _infix(r"\ne", "≠", COMPARED, SUM),
-    "lt": _infix("<", "<", COMPARED, SUM),
-    "le": _infix(r"\le", "≤", COMPARED, SUM),
-    "gt": _infix(">", ">", COMPARED, SUM),
-    "ge": _infix(r"\ge", "≥", COMPARED, SUM),
-    "and": _infix(r"\land", "∧", COMPARED, ATOM),
-    "or": _infix(r"\lor", "∨", COMPARED, ATOM),
-    "xor": _infix(r"\oplus", "⊕", COMPARED, ATOM),
+def _prefix(latex: str, sign: str, binds: int, part: int) -> Form:
+    return Form((f"{latex} %s", f'<mo form="prefix">{sign}</mo>%s'), binds, (part,))
+
+
+_CASES = r"\begin{cases} %s \end{cases}", "<mrow><mo>{</mo><mtable><mtr><mtd>%s</mtd></mtr></mtable></mrow>"
+_CHOICE = "%s</mtd><mtd><mtext>if </mtext>%s</mtd></mtr><mtr><mtd>%s</mtd><mtd><mtext>else</mtext>"
+# By the types of operators and other nodes, and by the names of functions.
+FORMS: Mapping[object, Form] = {
+    ast.Add: _infix("+", "+", SUM, SUM, PRODUCT),
+    ast.Sub: _infix("-", "−", SUM, SUM, PRODUCT),
+    ast.Mult: _infix(r"\cdot", "·", PRODUCT, PRODUCT, POWER),
+    ast.MatMult: _infix(r"\,", "\u2062", PRODUCT, PRODUCT, POWER),
+    ast.FloorDiv: _infix(r"/\!/", "//", PRODUCT, PRODUCT, POWER),
+    ast.Mod: _infix(r"\bmod", "mod", PRODUCT, PRODUCT, POWER),
+    ast.Div: Form((r"\frac{%s}{%s}", "<mfrac><mrow>%s</mrow><mrow>%s</mrow></mfrac>"), POWER, (LOOSE, LOOSE)),
+    ast.Pow: Form(("{%s}^{%s}", "<msup><mrow>%s</mrow><mrow>%s</mrow></msup>"), POWER, (ATOM, LOOSE)),
+    ast.USub: _prefix("-", "−", SUM, PRODUCT),
+    ast.Invert: _prefix(r"\lnot", "¬", COMPARED, ATOM),
+    ast.Eq: _infix("=", "=", COMPARED, SUM, SUM),
+    ast.NotEq: _infix(r"\ne", "≠", COMPARED, SUM, SUM),
+    ast.Lt: _infix("<", "<", COMPARED, SUM, SUM),
+    ast.LtE: _infix(r"\le", "≤", COMPARED, SUM, SUM),
+    ast.Gt: _infix(">", ">", COMPARED, SUM, SUM),
+    ast.GtE: _infix(r"\ge", "≥", COMPARED, SUM, SUM),
+    ast.BitAnd: _infix(r"\land", "∧", COMPARED, ATOM, ATOM),
+    ast.BitOr: _infix(r"\lor", "∨", COMPARED, ATOM, ATOM),
+    ast.BitXor: _infix(r"\oplus", "⊕", COMPARED, ATOM, ATOM),
+    ast.Assign: _infix("=", "=", LOOSE, LOOSE, LOOSE),
+    ast.Subscript: Form(("{%s}_{%s}", "<msub><mrow>%s</mrow><mrow>%s</mrow></msub>"), ATOM, (ATOM, LOOSE)),
+    ast.Attribute: Form((r"{%s}^{\top}", "<msup><mrow>%s</mrow><mo>⊤</mo></msup>"), POWER, (ATOM,)),
+    ast.Call: Form((r"%s\left(%s\right)", "%s<mrow><mo>(</mo>%s<mo>)</mo></mrow>"), ATOM, (ATOM, LOOSE)),
+    ast.IfExp: Form((_CASES[0] % r"%s & \text{if } %s \\ %s & \text{else}", _CASES[1] % _CHOICE), LOOSE, (LOOSE, LOOSE, LOOSE)),
+    "abs": Form((r"\left|%s\right|", "<mrow><mo>|</mo>%s<mo>|</mo></mrow>"), ATOM, (LOOSE,)),
+    "sqrt": Form((r"\sqrt{%s}", "<msqrt>%s</msqrt>"), ATOM, (LOOSE,)),
+    "sum": Form((r"\sum %s", "<mo>∑</mo>%s"), PRODUCT, (PRODUCT,)),
 }
-SIGNS = {  # in the texts of expressions and conditions
-    "*": (r"\cdot", "·"), "**": ("^", "^"), "//": ("/\\!/", "//"), "%": (r"\bmod", "mod"), ">=": (r"\ge", "≥"), "<=": (r"\le", "≤"),
-    "==": ("=", "="), "!=": (r"\ne", "≠"), "&": (r"\land", "∧"), "|": (r"\lor", "∨"), "-": ("-", "−"), ",": (",\\,", ","),
+FIELDS: Mapping[type[ast.AST], tuple[str, ...]] = {
+    ast.BinOp: ("left", "right"), ast.UnaryOp: ("operand",), ast.Compare: ("left", "comparators"), ast.Subscript: ("value", "slice"),
+    ast.Attribute: ("value",), ast.Call: ("func", "args"), ast.IfExp: ("body", "test", "orelse"), ast.Assign: ("targets", "value"),
 }  # fmt: skip
-DOTS = Math(r"\ldots", "<mi>…</mi>")
+KINDS: Mapping[str, type[ast.operator | ast.unaryop | ast.cmpop]] = {
+    "add": ast.Add, "sub": ast.Sub, "mul": ast.Mult, "matmul": ast.MatMult, "div": ast.Div, "pow": ast.Pow, "neg": ast.USub, "not": ast.Invert,
+    "and": ast.BitAnd, "or": ast.BitOr, "xor": ast.BitXor, "eq": ast.Eq, "ne": ast.NotEq, "lt": ast.Lt, "le": ast.LtE, "gt": ast.Gt, "ge": ast.GtE,
+}  # fmt: skip
 
 
-def form(name: str, *parts: Math) -> Math:
-    """An operation of the table `FORMS`."""
-    row = FORMS[name]
-    inner = [part if part.binds >= least else _bracketed(part) for part, least in zip(parts, row.parts, strict=True)]
-    return Math(row.latex % tuple(part.latex for part in inner), row.mathml % tuple(part.mathml for part in inner), row.binds)
+def operation(kind: str, *parts: ast.expr) -> ast.expr:
+    """An operator of the table `KINDS`, or a function by its name."""
+    operator = KINDS[kind]() if kind in KINDS else None
+    if isinstance(operator, ast.unaryop):
+        return ast.UnaryOp(operator, *parts)
+    if isinstance(operator, ast.cmpop):
+        return ast.Compare(parts[0], [operator], list(parts[1:]))
+    return ast.Call(ast.Name(kind), list(parts), []) if operator is None else ast.BinOp(parts[0], operator, parts[1])
 
 
-def call(name: str, *parts: Math) -> Math:
-    """A function by its name: `tanh(x)`."""
-    function, inside = word(name), joined(",", list(parts))
-    return Math(f"{function.latex}{_bracketed(inside).latex}", f"<mrow>{function.mathml}{_bracketed(inside).mathml}</mrow>")
-
-
-def word(name: str) -> Math:
-    """A name. One letter is slanted, as usual in formulas."""
-    plain = re.sub(r"[\\^~\s]+", " ", name)
-    latex = re.sub(r"([_%#&${}])", r"\\\1", plain)
-    return Math(latex if len(name) == 1 else rf"\mathrm{{{latex}}}", f"<mi>{escape(plain)}</mi>")
-
-
-def number(value: float) -> Math:
+def number(value: float) -> ast.expr:
     """A number with up to six digits."""
-    digits, _, exponent = f"{value:.6g}".partition("e")
-    plain = {"inf": (r"\infty", "∞"), "-inf": (r"-\infty", "−∞")}.get(digits, (digits, digits.replace("-", "−")))
-    whole = Math(plain[0], f"<mn>{plain[1]}</mn>", SUM if digits.startswith("-") else ATOM)
-    if not exponent:
-        return whole
-    ten = form("ten", whole, number(int(exponent)))
-    return ten._replace(binds=min(ten.binds, whole.binds))
+    return ast.UnaryOp(ast.USub(), number(-value)) if value < 0 else ast.Name(f"{value:.6g}")
 
 
-def symbolic(text: str) -> Math:
-    """An expression or condition of steps and bounds, from its text: `min(t + 5, T)`. Terms beside each other need parentheses."""
-    tokens = re.findall(r"\w+|\*\*|//|[<>=!]=|\S", text)
-    parts = [Math(*SIGNS[t]) if t in SIGNS else word(t) if t.isidentifier() else Math(t, t) for t in tokens]
-    latex = " ".join(part.latex for part in parts)
-    kinds = ("mn" if t.isdigit() else "mo" for t in tokens)
-    inside = (
-        part.mathml if part.mathml.startswith("<") else f"<{kind}>{escape(part.mathml)}</{kind}>"
-        for part, kind in zip(parts, kinds, strict=True)
-    )
-    return Math(latex, f"<mrow>{''.join(inside)}</mrow>", ATOM if len(tokens) == 1 else LOOSE)
+def symbolic(text: str) -> ast.expr:
+    """An expression or condition of steps and bounds, or an index of several, from its text: `min(t + 5, T)`."""
+    whole = ast.parse(f"_[{text}]", mode="eval").body
+    assert isinstance(whole, ast.Subscript)
+    return whole.slice
 
 
-def joined(sign: str, parts: list[Math]) -> Math:
-    """Parts with a sign between them."""
-    mathml = f"<mo>{escape(sign)}</mo>".join(part.mathml for part in parts)
-    return Math(f"{sign} ".join(part.latex for part in parts), f"<mrow>{mathml}</mrow>", LOOSE)
+def _written(node: ast.AST | Sequence[ast.AST], language: int, least: int = LOOSE) -> str:
+    """A tree, or several with commas between them, with parentheses if it binds less than `least`."""
+    match node:
+        case ast.Name() | ast.Constant():
+            return _word(ast.unparse(node), language)
+        case ast.Slice(first, stop, step):
+            limits = (first, stop, step) if step else (first, stop)
+            return (":", "<mo>:</mo>")[language].join(_written(limit, language) if limit else "" for limit in limits)
+        case ast.Module([only]) | [only]:
+            return _written(only, language, least)
+        case ast.Module(equations):
+            rows = (r" \\ ", "</mtd></mtr><mtr><mtd>")[language].join(_written(equation, language) for equation in equations)
+            return _CASES[language] % rows
+        case ast.Tuple(items) | [*items]:
+            return (r",\, ", "<mo>,</mo>")[language].join(_written(item, language) for item in items)
+        case ast.Call(ast.Name(function)) if function in FORMS:
+            row, fields = FORMS[function], FIELDS[ast.Call][1:]
+        case _:
+            row, fields = FORMS[type(getattr(node, "op", None) or getattr(node, "ops", [node])[0])], FIELDS[type(node)]
+    parts = (_written(getattr(node, field), language, binds) for field, binds in zip(fields, row.parts, strict=True))
+    text = row.templates[language] % tuple(parts)
+    return text if row.binds >= least else (rf"\left({text}\right)", f"<mrow><mo>(</mo>{text}<mo>)</mo></mrow>")[language]
 
 
-def cases(rows: list[Math]) -> Math:
-    """Equations that hold together, below each other; a single one as it is."""
-    if len(rows) == 1:
-        return rows[0]
-    latex = r" \\ ".join(row.latex for row in rows)
-    mathml = "".join(f"<mtr><mtd>{row.mathml}</mtd></mtr>" for row in rows)
-    return Math(rf"\begin{{cases}} {latex} \end{{cases}}", f"<mrow><mo>{{</mo><mtable>{mathml}</mtable></mrow>", LOOSE)
-
-
-def _bracketed(part: Math) -> Math:
-    return Math(rf"\left({part.latex}\right)", f"<mrow><mo>(</mo>{part.mathml}<mo>)</mo></mrow>")
+def _word(name: str, language: int) -> str:
+    if language:
+        return f"<mn>{name}</mn>" if name[0].isdigit() else f"<mi>{escape(name).replace('...', '…')}</mi>"
+    if name in ("...", "inf"):
+        return r"\ldots" if name == "..." else r"\infty"
+    if name[0] == "∂":
+        return rf"\partial {_word(name[1:], language)}"
+    if name[0].isdigit():
+        return re.sub(r"e\+?(-?)0*(\d+)", r" \\cdot 10^{\1\2}", name)
+    plain = re.sub(r"([_%#&${}])", r"\\\1", re.sub(r"[\\^~\s]+", " ", name))
+    return plain if len(plain) == 1 else rf"\mathrm{{{plain}}}"

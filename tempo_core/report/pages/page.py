@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 from tempo_core.ir.names.source_lines import split_line
 from tempo_core.ir.names.user_lines import span
-from tempo_core.report.pages.formulas import Math
+from tempo_core.report.pages.formulas import Formula
+
+Block = tuple[str, list[str]]  # lines of text under a title, which may be empty
+BAR, NARROWEST = 10, 6  # characters of the longest bar, and of a column or title that is cut
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,32 @@ class Table:
         columns = [[row.cells[k] for row in self.rows if row.cells[k]] for k in range(len(self.columns))]
         return [bool(cells) and all(cell[0] in "~0123456789" for cell in cells) for cells in columns]
 
+    def lines(self, width: int | None = None) -> list[str]:
+        """The columns and the rows as text, at most so many characters wide, if possible."""
+        return aligned([self.columns, *(row.cells for row in self.rows)], self.numbers, width)
+
+    def blocks(self, width: int | None = None) -> list[Block]:
+        """The columns, and each group under its title, with bars."""
+        room = None if width is None else width - BAR - 2
+        header, *lines = self.lines(room)
+        tails = [f"  {group.place}  {group.amount}" for group in self.groups]
+        longest = max((len(group.title + tail) for group, tail in zip(self.groups, tails, strict=True) if group.title), default=0)
+        whole = max(*map(len, (header, *lines)), longest if room is None else min(longest, room))
+        blocks, rows = [("", [header])], iter(lines)
+        for group, tail in zip(self.groups, tails, strict=True):
+            most = max(NARROWEST, whole - len(tail))
+            title = cut(group.title, most).ljust(most) + tail + _bar(group.share) if group.title else ""
+            blocks.append((title, [next(rows).ljust(whole) + _bar(row.share) for row in group.rows]))
+        return blocks
+
 
 @dataclass(frozen=True)
 class Text:
     title: str
     text: str
+
+    def blocks(self, width: int | None = None) -> list[Block]:
+        return [("", self.text.splitlines())]
 
 
 @dataclass(frozen=True)
@@ -68,7 +92,11 @@ class Page:
     name: str
     facts: tuple[tuple[str, str], ...]
     parts: tuple[Table | Text | Picture, ...] = ()
-    formula: Math | None = None
+    formula: Formula | None = None
+
+
+def _bar(share: float | None) -> str:
+    return "" if share is None else "  " + "█" * max(round(BAR * share), share > 0)
 
 
 def with_bars(rows: Sequence[tuple[tuple[str, ...], float]], longest: float | None = None) -> tuple[Row, ...]:
@@ -88,8 +116,17 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def aligned(rows: Sequence[Sequence[str]], texts: int | None = None) -> list[str]:
-    """Rows of cells as lines, with columns below each other. Those after the first `texts` columns end at the right."""
+def aligned(rows: Sequence[Sequence[str]], numbers: Sequence[bool] = (), width: int | None = None) -> list[str]:
+    """Rows of cells as lines, with columns below each other. Columns of `numbers` end at the right.
+
+    The widest of the other columns are cut until a line fits into `width`, but not to fewer than six characters.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = [str.ljust if texts is None or k < texts else str.rjust for k in range(len(widths))]
-    return ["  ".join(side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)).rstrip() for row in rows]
+    sides = [str.rjust if is_number else str.ljust for is_number in numbers] or [str.ljust] * len(widths)
+    texts = [k for k, side in enumerate(sides) if side is str.ljust]
+    while (
+        width and texts and sum(widths) + 2 * len(widths) - 2 > width and widths[max(texts, key=widths.__getitem__)] > NARROWEST
+    ):
+        widths[max(texts, key=widths.__getitem__)] -= 1
+    columns = list(zip(sides, widths, strict=True))
+    return ["  ".join(side(cut(cell, w), w) for cell, (side, w) in zip(row, columns, strict=True)).rstrip() for row in rows]

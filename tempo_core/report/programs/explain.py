@@ -7,7 +7,7 @@ statement that computes it, and from there to its loops, its device program, and
 from __future__ import annotations
 
 import difflib
-from collections import ChainMap
+from collections import ChainMap, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -21,7 +21,7 @@ from tempo_core.ir.names.user_lines import Sources, span
 from tempo_core.ir.ops import Broadcast, Constant, End, Eval, Input, Iota, Merge, Output, Sink, Udf
 from tempo_core.passes.base import Pass
 from tempo_core.passes.decisions import Decision, Ref, recording
-from tempo_core.report.graphs.picture import edge_label
+from tempo_core.report.graphs.picture import place_of
 from tempo_core.report.programs import reasons as reason_texts
 from tempo_core.runtime.staged.host import statements
 from tempo_core.runtime.staged.stage import Staged
@@ -91,7 +91,7 @@ def explanation(
 
 
 def _follow(
-    source: Graph, passes: Sequence[Pass], stories: Mapping[int, _Story], reasons: dict[str, dict[str, None]] | None = None
+    source: Graph, passes: Sequence[Pass], stories: Mapping[int, _Story], reasons: dict[str, dict[str, None]]
 ) -> dict[int, int]:
     """Run the passes, and tell the stories; `reasons` of steps to be loops are added. Returns the number in the final graph of each node left."""
     graph = source
@@ -102,7 +102,7 @@ def _follow(
         for position, decision in enumerate(decisions):
             if isinstance(decision.node, int):
                 by_node.setdefault(decision.node, []).append((position, decision))
-            elif reasons is not None:
+            else:
                 about = (_shown(each, ChainMap(graph.nodes, after.nodes)) for each in decision.about)
                 reasons.setdefault(decision.node, {})[decision.text.format(*about)] = None
         for story in stories.values():
@@ -173,18 +173,13 @@ class _Final:
     def __init__(self, scheduled: Scheduled, staged: Staged | None, large: Mapping[Key, str]):
         self.graph, self.storage, self.staged, self.large = scheduled.graph, scheduled.storage, staged, large
         self.labels, self.users = names(self.graph), self.graph.users()
-        self.loops: dict[int, list[str]] = {}
+        self.loops: defaultdict[int, dict[str, None]] = defaultdict(dict)
         for execute, loops in with_loops(scheduled.root):
-            path = " > ".join(map(self._loop, loops)) or "no loop"
-            if path not in self.loops.setdefault(execute.node, []):
-                self.loops[execute.node].append(path)
-        self.programs: dict[int, list[int]] = {}
+            self.loops[execute.node][" > ".join(map(self._loop, loops)) or "no loop"] = None
+        self.programs: defaultdict[int, dict[str, None]] = defaultdict(dict)
         for segment in () if staged is None else staged.segments:
-            for item in segment.items:
-                for execute in statements(item):
-                    numbers = self.programs.setdefault(execute.node, [])
-                    if segment.number not in numbers:
-                        numbers.append(segment.number)
+            for execute in (execute for item in segment.items for execute in statements(item)):
+                self.programs[execute.node][str(segment.number)] = None
 
     def of(self, node_id: int, output: int) -> Iterator[str]:
         node = self.graph[node_id]
@@ -214,9 +209,8 @@ class _Final:
 
     def _place(self, node: Node) -> str:
         loops = ", and in ".join(self.loops.get(node.id, ["no loop"]))
-        numbers = self.programs.get(node.id, [])
-        of_device = ", ".join(map(str, numbers))
-        device = f", in device program{'s' if len(numbers) > 1 else ''} {of_device}" if numbers else ""
+        numbers = self.programs[node.id]
+        device = f", in device program{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}" if numbers else ""
         return f"runs as the statement `{self.labels[node.id]}`, in {loops}{device}"
 
     def _store(self, node: Node, output: int) -> str:
@@ -235,18 +229,13 @@ class _Final:
 
     def _readers(self, node: Node, output: int) -> str:
         reads = dict.fromkeys(
-            f"`{self.labels[reader.id]}`{_at(edge_label(self.graph, reader, reader.inputs[slot]))}"
+            f"`{self.labels[reader.id]}`{place_of(self.graph, reader, reader.inputs[slot])}"
             for reader, slot in self.users[node.id]
             if reader.inputs[slot].output == output
         )
         listed = list(reads)[:READERS]
         more = f" and {len(reads) - READERS} more" if len(reads) > READERS else ""
         return f"read by {', '.join(listed)}{more}" if listed else "read by nothing"
-
-
-def _at(label: str) -> str:
-    index = label.split(" if ")[0].split(".")[0] if label.startswith("[") else ""
-    return f" at {index}" if index else ""
 
 
 # -- text -------------------------------------------------------------------------------------------------------------

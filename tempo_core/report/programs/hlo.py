@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tempo_core.backends.scopes import Scope
 
-_HEADER = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
-_LINE = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*)$")
-_OPCODE = re.compile(r"(?:^|\s)([a-z][\w\-]*)\(")
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
+_INSTRUCTION = re.compile(
+    r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?)\s([a-z][\w\-]*)\(([^)]*)(.*)$"
+)  # name, type, opcode, operands, the rest
 _SHAPE = re.compile(r"\w+\[([\d,]*)\]")
-_NAMES = re.compile(r"%([\w.\-]+)")
-_CALLED = re.compile(r"\b(?:calls|body|condition|to_apply|true_computation|false_computation)=%?([\w.\-]+)")
-_BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
-_WORD = re.compile(r"[\w.\-]+")
+_NAME = re.compile(r"[\w.\-]+")
+_CALLED = re.compile(r"\b(?:calls|body|condition|to_apply|(?:true|false)_computation|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)")
 _METADATA = re.compile(r'op_name="([^"]*)"')
 _TRIPS = re.compile(r'known_trip_count":\{"n":"(\d+)"')
 
@@ -27,12 +27,15 @@ _OF_ELEMENTS = {"reduce", "reduce-window", "sort", "scatter", "select-and-scatte
 
 @dataclass(frozen=True)
 class Instruction:
-    """One operation of XLA. `size` is the number of elements of its result, `calls` are the computations that it runs `trips` times."""
+    """An operation of XLA in a computation, its `home`. It runs the computations in `calls` `trips` times.
+
+    `size` is the number of elements of its result, `work` about how many elements it touches.
+    """
 
     name: str
-    opcode: str
+    home: str
     size: int
-    operands: tuple[str, ...]
+    work: float
     calls: tuple[str, ...]
     scope: Scope | None
     trips: int
@@ -40,58 +43,43 @@ class Instruction:
 
 @dataclass
 class HloText:
-    """The instructions of a program, by name."""
+    """The instructions of a program by name, those of each computation, and by computation the instruction that runs it."""
 
     instructions: dict[str, Instruction] = field(default_factory=dict)
-    computations: dict[str, list[str]] = field(default_factory=dict)
-    callers: dict[str, str] = field(default_factory=dict)  # by computation: the instruction that runs it
-    homes: dict[str, str] = field(default_factory=dict)  # by instruction: its computation
+    computations: defaultdict[str, list[Instruction]] = field(default_factory=lambda: defaultdict(list))
+    callers: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(text: str) -> HloText:
-        read = HloText()
-        computation = ""
+        read, home = HloText(), ""
         for line in text.splitlines():
-            header = _HEADER.match(line)
+            header, match = _COMPUTATION.match(line), _INSTRUCTION.match(line)
             if header:
-                computation = header[1]
-                read.computations[computation] = []
-                continue
-            match = _LINE.match(line)
-            opcode = _OPCODE.search(match[2]) if match else None
-            if match and opcode and computation:
-                read._add(computation, match[1], match[2], opcode)
+                home = header[1]
+            elif match and home:
+                read._add(home, *match.groups())
         return read
 
-    def _add(self, computation: str, name: str, text: str, opcode: re.Match[str]) -> None:
-        kind, end = opcode[1], text.find(")", opcode.end())
-        calls = () if kind in _OF_ELEMENTS else (*_CALLED.findall(text), *_WORD.findall(" ".join(_BRANCHES.findall(text))))
-        metadata, trips = _METADATA.search(text), _TRIPS.search(text)
-        self.instructions[name] = Instruction(
-            name,
-            kind,
-            sum(math.prod(map(int, filter(None, sizes.split(",")))) for sizes in _SHAPE.findall(text[: opcode.start()])),
-            tuple(_NAMES.findall(text[opcode.end() : end])),
-            calls,
-            Scope.of(metadata[1]) if metadata else None,
-            int(trips[1]) if trips else 1,
-        )
-        self.computations[computation].append(name)
-        self.homes[name] = computation
+    def _add(self, home: str, name: str, type: str, opcode: str, operands: str, rest: str) -> None:
+        calls = () if opcode in _OF_ELEMENTS else tuple(_NAME.findall(" ".join(_CALLED.findall(rest))))
+        size = sum(math.prod(map(int, filter(None, sizes.split(",")))) for sizes in _SHAPE.findall(type))
+        sizes = [self.instructions[operand].size for operand in _NAME.findall(operands) if operand in self.instructions]
+        metadata, trips = _METADATA.search(rest), _TRIPS.search(rest)
+        scope = Scope.of(metadata[1]) if metadata else None
+        work = _work(opcode, max(size, 1), [max(each, 1) for each in sizes])
+        instruction = Instruction(name, home, size, work, calls, scope, int(trips[1]) if trips else 1)
+        self.instructions[name] = instruction
+        self.computations[home].append(instruction)
         self.callers.update(dict.fromkeys(calls, name))
-
-    # -- questions ----------------------------------------------------------------------------------------------------
 
     def scope(self, name: str) -> Scope:
         """The place of an instruction. If it has no name of its own, it belongs to the loops of the instruction that runs it."""
         instruction = self.instructions.get(name)
-        seen: set[str] = set()
-        while instruction is not None and instruction.name not in seen:
-            if instruction.scope is not None:
-                return instruction.scope if not seen else Scope(instruction.scope.loops)
-            seen.add(instruction.name)
-            instruction = self.instructions.get(self.callers.get(self.homes[instruction.name], ""))
-        return Scope()
+        while instruction is not None and instruction.scope is None:
+            instruction = self.instructions.get(self.callers.get(instruction.home, ""))
+        if instruction is None or instruction.scope is None:
+            return Scope()
+        return instruction.scope if instruction.name == name else Scope(instruction.scope.loops)
 
     def shares(self, name: str, measured: Collection[str]) -> Mapping[Scope, float]:
         """The places that an instruction's time belongs to, with their shares, which add up to 1.
@@ -99,34 +87,29 @@ class HloText:
         A kernel may hold operations of several statements. Its time is divided by the elements that these touch. A loop with operations
         that are `measured` themselves has its own time: counters and copies. Other loops are one piece of machine code, as a kernel is.
         """
-        weights: dict[Scope, float] = {}
+        weights: defaultdict[Scope, float] = defaultdict(float)
         instruction = self.instructions.get(name)
-        if instruction is not None and not self._is_measured_inside(instruction, measured):
-            for scope, weight in self._weights(instruction, 1.0, frozenset()):
-                weights[scope] = weights.get(scope, 0.0) + weight
+        if instruction is not None and not any(inner.name in measured for inner in self._inside(instruction)):
+            for scope, weight in self._weights(instruction, 1.0):
+                weights[scope] += weight
         total = sum(weights.values())
         return {scope: weight / total for scope, weight in weights.items()} if total else {self.scope(name): 1.0}
 
-    def _is_measured_inside(self, instruction: Instruction, measured: Collection[str]) -> bool:
-        return any(inner in measured for called in instruction.calls for inner in self.computations.get(called, ()))
+    def _inside(self, instruction: Instruction) -> Iterator[Instruction]:
+        return (inner for called in instruction.calls for inner in self.computations.get(called, ()))
 
-    def _weights(self, instruction: Instruction, times: float, outer: frozenset[str]) -> Iterator[tuple[Scope, float]]:
-        if instruction.name in outer:
-            return
-        for called in instruction.calls:
-            for inner in self.computations.get(called, ()):
-                yield from self._weights(self.instructions[inner], times * instruction.trips, outer | {instruction.name})
-        if not instruction.calls and instruction.opcode not in _FREE:
-            scope = self.scope(instruction.name)
-            if scope.statement is not None:
-                yield scope, times * self._work(instruction)
+    def _weights(self, instruction: Instruction, times: float) -> Iterator[tuple[Scope, float]]:
+        for inner in self._inside(instruction):
+            yield from self._weights(inner, times * instruction.trips)
+        scope = self.scope(instruction.name)
+        if not instruction.calls and instruction.work and scope.statement is not None:
+            yield scope, times * instruction.work
 
-    def _work(self, instruction: Instruction) -> float:
-        """About how many elements an instruction touches; for a product of matrices, how many pairs it multiplies."""
-        sizes = [max(self.instructions[n].size, 1) for n in instruction.operands if n in self.instructions]
-        size = max(instruction.size, 1)
-        if instruction.opcode == "dot" and len(sizes) >= 2:
-            return math.sqrt(size * sizes[0] * sizes[1])
-        if instruction.opcode == "dynamic-update-slice" and len(sizes) >= 2:
-            return sizes[1]
-        return max(size, *sizes) if instruction.opcode in _OF_ELEMENTS and sizes else size
+
+def _work(opcode: str, size: int, operands: Sequence[int]) -> float:
+    """About how many elements an instruction touches; for a product of matrices, how many pairs it multiplies."""
+    if opcode == "dot" and len(operands) >= 2:
+        return math.sqrt(size * operands[0] * operands[1])
+    if opcode == "dynamic-update-slice" and len(operands) >= 2:
+        return operands[1]
+    return 0 if opcode in _FREE else max(size, *operands) if opcode in _OF_ELEMENTS and operands else size

@@ -1,20 +1,21 @@
-"""The memory of a plan as tables: the stores, one row each or one for all of a module, optimizer or object; and all tensors."""
+"""The memory of a plan as tables: the stores, one row each or one for all of a module, optimizer or object; and all tensors, also as a trace."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 
 from tempo_core.ir.names.user_lines import span
 from tempo_core.report.pages.page import aligned
+from tempo_core.report.pages.trace import Event, bar
 from tempo_core.runtime.cost.usage import DEVICE, HOST, Moment, PlannedTensor, Usage
 
 WIDTH = 100
 SMALL = 0.01  # a share of all bytes: smaller stores share the last row
 PAIR = 2  # groups of up to so many tensors have a row for each tensor
 COLUMNS = ("tensor", "kind", "type", "slots", "bytes", "line")
+MOMENTS = ("moment", "device bytes", "host bytes")
 FEW = 10  # so many rows are shown, however small they are
 
 
@@ -37,55 +38,49 @@ class StoredTensor:
         return " x ".join(map(str, self.slots)) or "1"
 
 
-class _Row(NamedTuple):
-    """One line of the table, for one tensor or several."""
-
-    cells: tuple[str, ...]
-    bytes: int
-    tensors: int = 1
-
-
 def memory_text(stored: Sequence[StoredTensor], passing: Sequence[StoredTensor], between: int, full: bool) -> str:
     """The table of `stored` tensors, the sum, and the names of the `passing` ones. `between` is the number of bytes between programs."""
-    largest_first = sorted(stored, key=lambda t: -t.bytes)
-    rows = [_row([t]) for t in largest_first] if full else _few(_rows(largest_first, PAIR))
-    table = aligned([("tensor", "type", "store", "slots", "bytes"), *((*row.cells, str(row.bytes)) for row in rows)])
-    total = sum(t.bytes for t in stored)
+    groups = _groups(stored, len(stored) if full else PAIR)
+    total, rest = sum(t.bytes for t in stored), len(groups)
+    while not full and rest > FEW and _bytes(groups[rest - 1]) < SMALL * total:
+        rest -= 1
+    rows = [_cells(group) for group in groups]
+    if len(groups) - rest > 1:
+        small = [tensor for group in groups[rest:] for tensor in group]
+        rows[rest:] = [(f"{len(small)} smaller ones", "", "", "", str(_bytes(small)))]
     persistent = "" if total == between else f", {between} of them between device programs"
+    table = aligned([("tensor", "type", "store", "slots", "bytes"), *rows])
     lines = [*table, f"in all {total} bytes{persistent}"] if stored else ["nothing is stored"]
     if passing:
-        names = [t.name for t in passing] if full else [row.cells[0] for row in _rows(passing)]
+        names = [t.name for t in passing] if full else [_cells(group)[0] for group in _groups(passing)]
         text = f"one value at a time, inside a program: {', '.join(names)}"
         lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False)
     return "\n".join(lines)
 
 
-def _rows(tensors: Iterable[StoredTensor], alone: int = 1) -> list[_Row]:
-    """One row for each group, the largest first. In groups of up to `alone` tensors, such as a layer's keys and values, each has a row."""
+def _groups(tensors: Iterable[StoredTensor], alone: int = 1) -> list[list[StoredTensor]]:
+    """The tensors of each group, the largest first. In groups of up to `alone` tensors, such as a layer's keys and values, each is alone."""
     groups: dict[str, list[StoredTensor]] = {}
-    for tensor in tensors:
+    for tensor in sorted(tensors, key=lambda t: -t.bytes) if alone > 1 else tensors:
         groups.setdefault(tensor.group or tensor.name, []).append(tensor)
-    rows = [row for group in groups.values() for row in ([_row(group)] if len(group) > alone else [_row([t]) for t in group])]
-    return sorted(rows, key=lambda row: -row.bytes)
+    parts = [part for group in groups.values() for part in ([group] if len(group) > alone else [[t] for t in group])]
+    return sorted(parts, key=lambda part: -_bytes(part))
 
 
-def _row(tensors: Sequence[StoredTensor]) -> _Row:
-    first, total = tensors[0], sum(t.bytes for t in tensors)
+def _bytes(tensors: Iterable[StoredTensor]) -> int:
+    return sum(tensor.bytes for tensor in tensors)
+
+
+def _cells(tensors: Sequence[StoredTensor]) -> tuple[str, ...]:
+    """The row of a tensor, or of several of a group."""
+    first, total = tensors[0], str(_bytes(tensors))
     if len(tensors) == 1:
-        return _Row((first.name, first.type, first.kind, first.slots_text), total)
+        return first.name, first.type, first.kind, first.slots_text, total
     noun = first.noun if len({t.noun for t in tensors}) == 1 else "tensors"
-    dtypes, kinds = (set(parts) for parts in zip(*((t.type.split("[")[0], t.kind) for t in tensors), strict=True))
-    name = f"{first.group.rstrip('|')}: {len(tensors)} {noun}"
-    return _Row((name, ", ".join(sorted(dtypes)), ", ".join(sorted(kinds)), ""), total, len(tensors))
-
-
-def _few(rows: list[_Row]) -> list[_Row]:
-    """The same rows, with the small ones at the end joined into one."""
-    total = sum(row.bytes for row in rows)
-    large = [row for number, row in enumerate(rows) if number < FEW or row.bytes >= SMALL * total]
-    rest = rows[len(large) :]
-    count = sum(row.tensors for row in rest)
-    return rows if len(rest) < 2 else [*large, _Row((f"{count} smaller ones", "", "", ""), sum(row.bytes for row in rest), count)]
+    dtypes, kinds = (
+        ", ".join(sorted(set(parts))) for parts in zip(*((t.type.split("[")[0], t.kind) for t in tensors), strict=True)
+    )
+    return f"{first.group.rstrip('|')}: {len(tensors)} {noun}", dtypes, kinds, "", total
 
 
 def peaks_text(usage: Usage) -> str:
@@ -121,9 +116,8 @@ def usage_text(usage: Usage, full: bool) -> str:
         head = (*COLUMNS, "place", "moments")
         ordered = sorted(usage.tensors, key=lambda t: -t.bytes)
         lines += ["", *aligned([head, *((*_planned(t), t.place, f"{t.first} to {t.last}") for t in ordered)])]
-        lines += ["", *aligned([("moment", "", "device bytes", "host bytes"), *(
-            (str(k), str(m), f"{m.device_bytes:,}", f"{m.host_bytes:,}") for k, m in enumerate(usage.moments)
-        )])]  # fmt: skip
+        moments = ((str(k), *at_moment(moment)) for k, moment in enumerate(usage.moments))
+        lines += ["", *aligned([("moment", "", *MOMENTS[1:]), *moments])]
     return "\n".join(lines)
 
 
@@ -133,6 +127,22 @@ def largest(tensors: Sequence[PlannedTensor]) -> list[tuple[tuple[str, ...], int
     return [*rows, ((f"{len(tensors) - FEW} smaller ones", "", "", "", f"{rest:,}", ""), rest)] if tensors[FEW:] else rows
 
 
+def at_moment(moment: Moment) -> tuple[str, ...]:
+    """The cells of a moment: its name, and the bytes in memory then."""
+    return str(moment), f"{moment.device_bytes:,}", f"{moment.host_bytes:,}"
+
+
 def _planned(tensor: PlannedTensor) -> tuple[str, ...]:
     slots = " x ".join(map(str, tensor.slots))
     return (tensor.name, tensor.kind, tensor.type, slots, f"{tensor.bytes:,}", span([tensor.line]))
+
+
+def memory_trace(usage: Usage) -> Iterator[Event]:
+    """A millisecond for each moment of the program, with the bytes in memory then, and a bar for each tensor as long as it lives."""
+    for at, moment in enumerate(usage.moments):
+        yield bar(str(moment), 1e3 * at, 1e3, details=asdict(moment))
+        bytes = {DEVICE: moment.device_bytes, HOST: moment.host_bytes}
+        yield {"name": "bytes", "ph": "C", "ts": 1e3 * at, "pid": 0, "args": bytes}
+    for track, tensor in enumerate(sorted(usage.tensors, key=lambda tensor: (tensor.place, -tensor.bytes)), 1):
+        yield {"name": "thread_name", "ph": "M", "pid": 0, "tid": track, "args": {"name": f"{tensor.place}: {tensor.name}"}}
+        yield bar(tensor.name, 1e3 * tensor.first, 1e3 * (tensor.last + 1 - tensor.first), track, asdict(tensor))

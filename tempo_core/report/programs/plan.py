@@ -20,10 +20,10 @@ from tempo_core.ir.names.source_lines import split_line
 from tempo_core.ir.names.user_lines import Sources
 from tempo_core.ir.ops import Merge
 from tempo_core.report.pages.html import Shown
-from tempo_core.report.pages.page import Group, Page, Picture, Table, Text, place, with_bars
-from tempo_core.report.pages.svg import write_svg
-from tempo_core.report.programs.memory_picture import memory_svg
-from tempo_core.report.programs.memory_table import COLUMNS, StoredTensor, largest, memory_text, peaks_text, usage_text
+from tempo_core.report.pages.page import Group, Page, Table, Text, place, with_bars
+from tempo_core.report.pages.trace import write_trace
+from tempo_core.report.programs import memory_table
+from tempo_core.report.programs.memory_table import StoredTensor
 from tempo_core.runtime.cost.usage import DEVICE, ON_HOST, PART, Moment, PlannedTensor, Usage, usage_of
 from tempo_core.runtime.staged.host import Chunks, Loops, Segment, loop_names, placed
 from tempo_core.runtime.staged.stage import Staged
@@ -136,14 +136,14 @@ class Plan(Shown):
         """
         stored = [t for t in self.tensors if t.persistent or math.prod(t.slots) > 1]
         passing = [t for t in self.tensors if t not in stored]
-        return memory_text(stored, passing, self.bytes, full)
+        return memory_table.memory_text(stored, passing, self.bytes, full)
 
     def table(self, full: bool = False) -> str:
         """Both peaks with their places, and the tensors that are in memory then, the largest first.
 
         With `full`, all tensors of the run, each with the moments from which and to which it lives.
         """
-        return usage_text(self.usage, full)
+        return memory_table.usage_text(self.usage, full)
 
     def to_json(self) -> dict[str, object]:
         """The peaks, the moments and all tensors, as objects that `json` writes. Sizes are in bytes; moments are numbered from 0."""
@@ -162,11 +162,12 @@ class Plan(Shown):
         return json.dumps(self.to_json(), indent=1)
 
     def draw(self, path: str | Path) -> None:
-        """Write an .svg: for each moment of the program a bar of the tensors in memory, on the device and on the host.
+        """Write a trace, for https://ui.perfetto.dev: the bytes on the device and on the host at each moment of the program, and each
+        tensor from its first moment to its last.
 
-        Raises ConfigError for another kind of file, and for one that cannot be written.
+        Raises ConfigError unless the file ends in .json, and if it cannot be written.
         """
-        write_svg(path, lambda: memory_svg(self.usage), "the memory", 'plan.draw("memory.svg")')
+        write_trace(path, lambda: memory_table.memory_trace(self.usage), "the memory", 'plan.draw("memory.json")')
 
     def _programs(self) -> list[str]:
         """The device programs, a line each: `2: once each t`."""
@@ -178,16 +179,20 @@ class Plan(Shown):
     def _page(self) -> Page:
         usage, programs = self.usage, self._programs()
         facts = [("stores", f"{self.bytes:,} bytes between device programs")]
-        facts += [(peak, at) for peak, _, at in (line.partition(": ") for line in peaks_text(usage).splitlines())]
+        facts += [(peak, at) for peak, _, at in (line.partition(": ") for line in memory_table.peaks_text(usage).splitlines())]
         tables = [
-            Table(f"on the {at}, at the peak", COLUMNS, (Group(with_bars(largest(alive))),))
+            Table(f"on the {at}, at the peak", memory_table.COLUMNS, (Group(with_bars(memory_table.largest(alive))),))
             for at, peak, _ in usage.peaks
             if (alive := usage.alive(peak, at))
         ]
         texts = [("schedule", self.outline), (f"device programs: {len(programs)}", "\n".join(programs))]
         texts += [("written out", self.written_out), ("devices", self.devices)]
         shown = [Text(title, text) for title, text in texts if text]
-        return Page("plan", tuple(facts), (self._by_line(), *tables, *shown, Picture("memory over time", memory_svg(usage))))
+        over_time = with_bars(
+            [(memory_table.at_moment(moment), moment.device_bytes + moment.host_bytes) for moment in usage.moments]
+        )
+        moments = Table("memory over time", memory_table.MOMENTS, (Group(over_time),))
+        return Page("plan", tuple(facts), (self._by_line(), *tables, *shown, moments))
 
     def _by_line(self) -> Table:
         """The stores under the user's lines, in the order of the lines."""
@@ -215,7 +220,7 @@ class Plan(Shown):
         """Schedule, stores and device programs. With `full`, each statement and each store has a line of its own."""
         programs = self._programs()
         sections = [("schedule", self.schedule if full else self.outline), ("storage", self.memory(full))]
-        sections += [(f"device programs: {len(programs)}", "\n".join(programs)), ("memory", peaks_text(self.usage))]
+        sections += [(f"device programs: {len(programs)}", "\n".join(programs)), ("memory", memory_table.peaks_text(self.usage))]
         sections += [(title, text) for title, text in (("devices", self.devices), ("written out", self.written_out)) if text]
         return "\n".join(f"{title}\n{textwrap.indent(text.rstrip(), '  ')}\n" for title, text in sections)
 

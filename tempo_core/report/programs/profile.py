@@ -1,4 +1,4 @@
-"""Where a run spends its time: by the user's lines, by tensor and by loop, as tables, JSON and a flame picture.
+"""Where a run spends its time: by the user's lines, by tensor and by loop, as tables, JSON and a flame picture in a trace.
 
 Device programs are measured by JAX's profiler (`report/programs/timeline.py`): their operations have names that lead to statements
 (`backends/scopes.py`, `report/programs/hlo.py`). Functions on the host are marked on the same timeline. What belongs to no statement has rows of
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from tempo_core.backends.base import Backend
+from tempo_core.backends.scopes import Scope
 from tempo_core.errors import ArgumentError
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.names.naming import label, names
@@ -28,9 +29,8 @@ from tempo_core.ir.names.user_lines import Sources, span
 from tempo_core.ir.ops import Dataflow, End, Sink, Udf
 from tempo_core.ir.udf import Fed
 from tempo_core.report.pages.html import Shown
-from tempo_core.report.pages.page import Group, Page, Picture, Table, aligned, with_bars
-from tempo_core.report.pages.svg import write_svg
-from tempo_core.report.programs.flame import flame
+from tempo_core.report.pages.page import Group, Page, Table, with_bars
+from tempo_core.report.pages.trace import flame, write_trace
 from tempo_core.runtime.cost.cost import Cost
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.interpreted.interpreter import Interpreter
@@ -82,12 +82,12 @@ class Entry:
     @property
     def divisible(self) -> list[str]:
         """The statement and the kernel, whose figures other entries may share."""
-        return [part for part in (self.statement, self.kernel) if part]
+        return list(filter(None, (self.statement, self.kernel)))
 
     @property
     def loop(self) -> str:
-        loops = [frame.text for frame in self.path if frame.kind == "loop"]
-        return " > ".join(loops) if loops else OUTSIDE if self.path or self.statement else self.name
+        loops = " > ".join(frame.text for frame in self.path if frame.kind == "loop")
+        return loops or (OUTSIDE if self.path or self.statement else self.name)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class ProfileRow:
 
 @dataclass(frozen=True)
 class Profile(Shown, Generic[R]):
-    """A profiled run: `print(profile)` shows its tables, `profile.draw("profile.svg")` draws it.
+    """A profiled run: `print(profile)` shows its tables, `profile.draw("profile.json")` draws it.
 
     `results` are those of the run. `seconds` is its time under the profiler, `plain_seconds` the time of a run before it without the
     profiler (None if the program may not run twice), `compile_seconds` the time of compiling, which is in neither.
@@ -139,49 +139,38 @@ class Profile(Shown, Generic[R]):
 
     def _row(self, by: str, key: str, group: Sequence[Entry]) -> ProfileRow:
         launches = {entry.source: entry.launches for entry in group}
-        counts = [self._counted(entry) for entry in group]
+        operations, moved = np.sum([self._counted(entry) for entry in group], axis=0)
         lines = dict.fromkeys(entry.where for entry in group if entry.where)
         tensors = dict.fromkeys(entry.name for entry in group if entry.statement)
         detail = {"tensor": ", ".join(lines), "line": label(tensors), "loop": ""}[by]
-        is_divided = any(
-            number < self._totals[part][1]
-            for part, number in Counter(part for entry in group for part in entry.divisible).items()
-        )
-        return ProfileRow(
-            key,
-            detail if detail != key else "",
-            sum(entry.seconds for entry in group),
-            round(sum(operations for operations, _ in counts)),
-            round(sum(moved for _, moved in counts)),
-            sum(launches.values()),
-            is_divided,
-        )
+        seconds, parts = sum(entry.seconds for entry in group), Counter(part for entry in group for part in entry.divisible)
+        is_divided = any(number < len(self._sharing[part]) for part, number in parts.items())
+        detail = detail if detail != key else ""
+        return ProfileRow(key, detail, seconds, round(operations), round(moved), sum(launches.values()), is_divided)
 
     def _counted(self, entry: Entry) -> tuple[float, float]:
         """The operations and bytes of an entry: its statement's, in proportion to time."""
-        if entry.statement not in self.counts:
-            return 0.0, 0.0
-        seconds, number = self._totals[entry.statement]
-        share = entry.seconds / seconds if seconds else 1 / number
-        operations, moved = self.counts[entry.statement]
+        sharing, (operations, moved) = (
+            self._sharing.get(entry.statement, [entry.seconds]),
+            self.counts.get(entry.statement, (0, 0)),
+        )
+        share = entry.seconds / sum(sharing) if sum(sharing) else 1 / len(sharing)
         return operations * share, moved * share
 
     @functools.cached_property
-    def _totals(self) -> Mapping[str, tuple[float, int]]:
-        """By statement, and by divided kernel: the seconds and the number of its entries."""
-        totals: dict[str, tuple[float, int]] = {}
+    def _sharing(self) -> Mapping[str, list[float]]:
+        """By statement, and by divided kernel: the seconds of its entries."""
+        seconds: dict[str, list[float]] = {}
         for entry in self.entries:
             for part in entry.divisible:
-                seconds, number = totals.get(part, (0.0, 0))
-                totals[part] = (seconds + entry.seconds, number + 1)
-        return totals
+                seconds.setdefault(part, []).append(entry.seconds)
+        return seconds
 
     def __str__(self) -> str:
         plain = "" if self.plain_seconds is None else f", {_time(self.plain_seconds)} without the profiler"
         lines = [f"{_time(self.seconds)} under the profiler{plain}; compiling before it took {_time(self.compile_seconds)}"]
-        for by in KINDS:
-            cells = [_columns(by), *(_cells(row, self.seconds) for row in _few(self.rows(by)))]
-            lines += ["", *aligned(cells, texts=2)]
+        for table in self._tables():
+            lines += ["", *table.lines()]
         if any(row.is_divided for by in KINDS for row in self.rows(by)):
             lines += ["", "~ estimated: a kernel or a statement does the work of several rows, and is divided among them"]
         return "\n".join(lines)
@@ -194,29 +183,30 @@ class Profile(Shown, Generic[R]):
         return json.dumps({**times, "rows": rows, "entries": entries})
 
     def draw(self, path: str | Path) -> None:
-        """Write a flame picture as an SVG: the width of a box is time; loops and device programs stand above what they contain.
+        """Write a flame picture as a trace, for https://ui.perfetto.dev: the length of a bar is time; loops and device programs stand
+        above what they contain, the longest of them first.
 
-        Raises ConfigError for another format, and for a file that cannot be written.
+        Raises ConfigError unless the file ends in .json, and if it cannot be written.
         """
-        write_svg(path, lambda: flame(self._stacks(), "program"), "the profile", 'profile.draw("profile.svg")')
+        write_trace(path, lambda: flame(map(self._stack, self.entries)), "the profile", 'profile.draw("profile.json")')
 
-    def _stacks(self) -> list[tuple[list[str], float]]:
-        """Each entry with its loops and device programs, for the flame picture."""
-        stacks = []
-        for entry in self.entries:
-            inner = entry.name if not entry.where else f"{entry.name}  {entry.where}"
-            stacks.append(([*(frame.text for frame in entry.path), inner], entry.seconds))
-        return stacks
+    def _stack(self, entry: Entry) -> tuple[list[str], float]:
+        """An entry below its loops and device programs."""
+        inner = f"{entry.name}  {entry.where}" if entry.where else entry.name
+        return ["program", *(frame.text for frame in entry.path), inner], entry.seconds
 
     def _page(self) -> Page:
-        facts, tables = [("under the profiler", _time(self.seconds))], []
-        if self.plain_seconds is not None:
-            facts.append(("without the profiler", _time(self.plain_seconds)))
-        for by in KINDS:
-            rows = with_bars([(_cells(row, self.seconds), row.seconds) for row in _few(self.rows(by))])
-            tables.append(Table(f"by {by}", _columns(by), (Group(rows),)))
-        picture = Picture("flame picture", flame(self._stacks(), "program"))
-        return Page("profile", (*facts, ("compiling before it", _time(self.compile_seconds))), (*tables, picture))
+        times = (
+            ("under the profiler", self.seconds),
+            ("without the profiler", self.plain_seconds),
+            ("compiling before it", self.compile_seconds),
+        )
+        facts = tuple((word, _time(seconds)) for word, seconds in times if seconds is not None)
+        return Page("profile", facts, self._tables())
+
+    def _tables(self) -> tuple[Table, ...]:
+        rows = {by: with_bars([(_cells(row, self.seconds), row.seconds) for row in _few(self.rows(by))]) for by in KINDS}
+        return tuple(Table(f"by {by}", _columns(by), (Group(rows[by]),)) for by in KINDS)
 
 
 def _time(seconds: float) -> str:
@@ -257,7 +247,14 @@ class Places:
         """The name of a statement in `program.cost()`."""
         return self.labels[node_id] + ("" if branch is None else f"|{branch}")
 
-    def place(self, node_id: int, branch: int | None, instruction: int | None = None) -> tuple[str, str]:
+    def named(self, entry: Entry, scope: Scope) -> Entry:
+        """An entry with the tensor, the line and the statement of a place; as it is for time that belongs to no statement."""
+        if scope.statement is None:
+            return entry
+        name, where = self._place(*scope.statement, scope.instruction)
+        return replace(entry, name=name, where=where, statement=self.statement(*scope.statement))
+
+    def _place(self, node_id: int, branch: int | None, instruction: int | None) -> tuple[str, str]:
         """The tensor of a statement, or of an operation in an island, and its line."""
         node = self.graph[node_id]
         if isinstance(node.op, Dataflow) and instruction is not None and instruction < len(node.op.body.lines):
@@ -277,18 +274,16 @@ def counts_of(cost: Cost) -> dict[str, tuple[int, int]]:
 
 def complete(entries: Iterable[Entry], places: Places, counts: Mapping[str, tuple[int, int]]) -> tuple[Entry, ...]:
     """The entries, joined where only their seconds differ, and entries without time for statements that XLA has left nothing of."""
-    joined: dict[Entry, float] = {}
+    seconds: defaultdict[Entry, float] = defaultdict(float)
     for entry in entries:
-        key = replace(entry, seconds=0.0)
-        joined[key] = joined.get(key, 0.0) + entry.seconds
-    measured = {entry.statement for entry in joined}
-    statements = {places.statement(n.id, b): (n, b) for n in places.graph for b in (None, *range(len(n.inputs)))}
-    for statement in counts:
-        if statement not in measured and statement in statements:
-            node, branch = statements[statement]
-            name, where = places.place(node.id, branch)
-            joined[Entry((), name, where, statement, 0.0)] = 0.0
-    return tuple(replace(entry, seconds=seconds) for entry, seconds in joined.items())
+        seconds[replace(entry, seconds=0.0)] += entry.seconds
+    without_time = counts.keys() - {entry.statement for entry in seconds}
+    for node in places.graph:
+        for branch in (None, *range(len(node.inputs))):
+            statement = places.statement(node.id, branch)
+            if statement in without_time:
+                seconds[places.named(Entry((), "", "", "", 0.0), Scope((), (node.id, branch)))] = 0.0
+    return tuple(replace(entry, seconds=of_entry) for entry, of_entry in seconds.items())
 
 
 def may_repeat(graph: Graph, fed: Feeds) -> bool:
@@ -314,23 +309,20 @@ def interpreted(
     """The results of an interpreted run, its seconds, and its entries: one for each statement of the program's tree."""
     clock = time.perf_counter
     interpreter = Interpreter(scheduled, backend, seed, watch)
-    statements = with_loops(scheduled.root)
-    paths = [(execute, tuple(Frame("loop", loop_label(loop)) for loop in loops)) for execute, loops in statements]
-    spent, runs, last = [0.0] * len(paths), [0] * len(paths), 0.0
+    spent: defaultdict[int, list[float]] = defaultdict(list)  # by place in the program: the seconds of each execution
     state = interpreter.state(fed)
     began = last = clock()
     for executed in interpreter.steps(state):
         jax.block_until_ready(executed.values)
         now = clock()
-        spent[executed.place] += now - last
-        runs[executed.place] += 1
+        spent[executed.place].append(now - last)
         last = now
     seconds = clock() - began
-    entries = [Entry((), PYTHON, "", "", max(seconds - sum(spent), 0.0))]
-    for (execute, path), of_statement, count in zip(paths, spent, runs, strict=True):
-        name, where = places.place(execute.node, execute.branch)
-        statement = places.statement(execute.node, execute.branch)
-        entries.append(Entry(path, name, where, statement, of_statement, f"{statement} {len(entries)}", count))
+    entries = [Entry((), PYTHON, "", "", max(seconds - sum(map(sum, spent.values())), 0.0))]
+    for number, (execute, loops) in enumerate(with_loops(scheduled.root)):
+        path, times = tuple(Frame("loop", loop_label(loop)) for loop in loops), spent[number]
+        entry = Entry(path, "", "", "", sum(times), f"statement {number}", len(times))
+        entries.append(places.named(entry, Scope((), (execute.node, execute.branch))))
     return state.results, seconds, entries
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
+from jax.profiler import annotate_function
+
 from tempo_core.backends.base import Backend
 from tempo_core.backends.scopes import Scope, naming
 from tempo_core.ir import graph_text as ir_text
@@ -17,7 +19,7 @@ from tempo_core.ir.ops import Sink, Udf
 from tempo_core.ir.udf import Fed
 from tempo_core.report.programs.hlo import HloText
 from tempo_core.report.programs.profile import LAUNCHING, OWN, PYTHON, Entry, Frame, Places, on_host
-from tempo_core.report.programs.timeline import CALL, LAUNCH, OTHER_WORK, Timeline, marked, tracing
+from tempo_core.report.programs.timeline import CALL, LAUNCH, OTHER_WORK, Timeline, tracing
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.numerics import Watch
 from tempo_core.runtime.staged.host import Chunks, HostCall, placed
@@ -47,7 +49,7 @@ class ProfiledProgram:
         for node in graph:
             op = node.op
             if isinstance(op, (Udf, Sink)) and on_host(node):
-                graph.put(replace(node, op=replace(op, fn=marked(op.fn, f"{CALL}{node.id}"))))
+                graph.put(replace(node, op=replace(op, fn=annotate_function(op.fn, f"{CALL}{node.id}"))))
         marked_program = replace(scheduled, graph=graph)
         self.staged = StagedProgram(marked_program, type(backend)(), check_numerics, disable, launch_seconds)
         text = scheduled.text() + ir_text.to_text(scheduled.graph, full_constants=False)
@@ -59,22 +61,24 @@ class ProfiledProgram:
         for segment in self.staged.segments:
             compiled: Any = segment.compiled
             self.texts[segment.number] = HloText.of(compiled.as_text())
-            segment.compiled = marked(compiled, f"{LAUNCH}{segment.number}")
-        self.paths: dict[str, tuple[Frame, ...]] = {}  # by mark: the host's loops around a launch or call
+            segment.compiled = annotate_function(compiled, f"{LAUNCH}{segment.number}")
+        self.paths: dict[
+            str, tuple[Frame, ...]
+        ] = {}  # by mark: the host's loops around a launch or call, and of a launch its program
         self.pieces: set[str] = set()  # the labels of loops of which a launch runs some iterations
         for item, around in placed(self.staged.items):
             loops = tuple(Frame("loop", _label(loop.counter, loop.start, loop.stop, loop.step)) for loop in around)
             if isinstance(item, HostCall):
                 self.paths.setdefault(f"{CALL}{item.execute.node}", loops)
-                continue
-            self.paths[f"{LAUNCH}{item.number}"] = loops
+            else:
+                self.paths[f"{LAUNCH}{item.number}"] = (*loops, Frame("device program", f"device program {item.number}"))
             self.pieces |= {_label(loop.counter, loop.first, loop.last, loop.step) for loop in around if isinstance(loop, Chunks)}
         self.compile_seconds = time.perf_counter() - began
 
     def run(self, fed: Feeds, seed: int, watch: Watch | None) -> dict[int, Any]:
         for node in self.staged.graph:
             if isinstance(node.op, Udf) and isinstance(node.op.fn, Fed):
-                fed.streams[node.op.fn.name].wrap(functools.partial(marked, mark=f"{CALL}{node.id}"))
+                fed.streams[node.op.fn.name].wrap(functools.partial(annotate_function, name=f"{CALL}{node.id}"))
         return self.staged.run(fed, seed, watch)
 
     def measured(self, run: Callable[[], Any], places: Places) -> tuple[Any, float, list[Entry]]:
@@ -85,7 +89,7 @@ class ProfiledProgram:
 
     def _entries(self, timeline: Timeline, places: Places) -> Iterator[Entry]:
         measured: dict[str, set[str]] = {}
-        for module, operation in timeline.times:
+        for module, operation in timeline.operations:
             measured.setdefault(module, set()).add(operation)
         for (module, operation), nanoseconds in timeline.operations.items():
             program = _PROGRAM.search(module)
@@ -93,36 +97,18 @@ class ProfiledProgram:
                 work = module.removeprefix("jit_").replace("_", " ") or operation
                 yield Entry((Frame("device program", OTHER_WORK),), OTHER_WORK, "", "", nanoseconds / 1e9, work)
                 continue
-            number = int(program[1])
-            shares = self.texts[number].shares(operation, measured[module])
+            mark, shares = f"{LAUNCH}{program[1]}", self.texts[int(program[1])].shares(operation, measured[module])
             for scope, share in shares.items():
-                kernel = f"{number} {operation}" if len(shares) > 1 else ""
-                yield self._entry(number, scope, timeline, places, nanoseconds / 1e9 * share, kernel)
+                kernel = f"{program[1]} {operation}" if len(shares) > 1 else ""
+                inside = (Frame("loop", label) for loop in scope.loops if (label := self.loops[loop]) not in self.pieces)
+                path = (*self.paths[mark], *inside)
+                entry = Entry(path, OWN, "", "", nanoseconds / 1e9 * share, mark, timeline.counts[mark], kernel)
+                yield places.named(entry, scope)
         for mark, nanoseconds in timeline.marks.items():
-            path, count = self.paths.get(mark, ()), timeline.counts[mark]
-            if mark.startswith(CALL):
-                node = int(mark.removeprefix(CALL))
-                name, where = places.place(node, None)
-                yield Entry(path, name, where, places.statement(node, None), nanoseconds / 1e9, mark, count)
-            else:
-                program_frame = _program_frame(int(mark.removeprefix(LAUNCH)))
-                yield Entry((*path, program_frame), LAUNCHING, "", "", nanoseconds / 1e9, mark, count)
+            called = (int(mark.removeprefix(CALL)), None) if mark.startswith(CALL) else None
+            entry = Entry(self.paths.get(mark, ()), LAUNCHING, "", "", nanoseconds / 1e9, mark, timeline.counts[mark])
+            yield places.named(entry, Scope((), called))
         yield Entry((), PYTHON, "", "", timeline.idle / 1e9)
-
-    def _entry(self, number: int, scope: Scope, timeline: Timeline, places: Places, seconds: float, kernel: str) -> Entry:
-        mark = f"{LAUNCH}{number}"
-        labels = (self.loops[loop] for loop in scope.loops)
-        loops = (Frame("loop", text) for text in labels if text not in self.pieces)
-        path = (*self.paths.get(mark, ()), _program_frame(number), *loops)
-        if scope.statement is None:
-            return Entry(path, OWN, "", "", seconds, mark, timeline.counts[mark], kernel)
-        name, where = places.place(*scope.statement, scope.instruction)
-        statement = places.statement(*scope.statement)
-        return Entry(path, name, where, statement, seconds, mark, timeline.counts[mark], kernel)
-
-
-def _program_frame(number: int) -> Frame:
-    return Frame("device program", f"device program {number}")
 
 
 def _label(counter: object, start: object, stop: object, step: int) -> str:

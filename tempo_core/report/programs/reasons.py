@@ -12,7 +12,7 @@ from tempo_core.ir.names.naming import names, value_names
 from tempo_core.ir.names.user_lines import Sources, span
 from tempo_core.ir.ops import Output
 from tempo_core.passes.keep.checkpoint import loops_back
-from tempo_core.report.graphs.picture import edge_label
+from tempo_core.report.graphs.picture import place_of
 from tempo_core.schedule import Scheduled
 from tempo_core.schedule.constraints import Read
 from tempo_core.schedule.storage import keepers
@@ -55,9 +55,8 @@ def large_stores(scheduled: Scheduled, sources: Sources, peak: int) -> dict[Key,
         by = []
         for read in reads:
             reader, edge = read.reader.node, replace(read.edge, condition=TRUE, index=tuple(map(_written, read.edge.index)))
-            line, index = span(sources.of(reader)[:1]), edge_label(graph, reader, edge).partition("]")[0]
-            place = (f" at {index}]" if index.startswith("[") else "") + (f" ({line})" if line else "")
-            by.append(f"`{statements[reader.id]}`{place}")
+            line = span(sources.of(reader)[:1])
+            by.append(f"`{statements[reader.id]}`{place_of(graph, reader, edge)}" + (f" ({line})" if line else ""))
         why = f"kept for {', '.join(_few(dict.fromkeys(by)))}; " if by else ""
         ways = dict.fromkeys(way for read in reads for way in _smaller(scheduled, key, read, back))
         line = span([sources.of_value(graph[key[0]], key[1])])

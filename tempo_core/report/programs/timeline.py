@@ -9,23 +9,22 @@ import tempfile
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, Union
+from typing import Any, Union
 
 import jax
+import numpy as np
 
 from tempo_core.errors import ConfigError
 
 RUN, LAUNCH, CALL = "tempo run", "tempo launch ", "tempo call "
 OTHER_WORK = "other work of the device"
-R = TypeVar("R")
 
 Operation = tuple[str, str]  # the name of a device program, and of an operation in it
-Span = tuple[int, int]  # the first nanosecond, and the one after the last
-Event = tuple[int, int, Union[str, Operation]]  # its span, and a mark or an operation
+Event = tuple[int, int, Union[str, Operation]]  # its first nanosecond, the one after its last, and a mark or an operation
 
 
 @dataclass
@@ -40,17 +39,6 @@ class Timeline:
     marks: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     idle: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)  # of marks
-    times: Counter[Operation] = field(default_factory=Counter)  # of operations
-
-
-def marked(function: Callable[..., R], mark: str) -> Callable[..., R]:
-    """The same function, with a mark around each call."""
-
-    def call(*arguments: Any, **named: Any) -> R:
-        with jax.profiler.TraceAnnotation(mark):
-            return function(*arguments, **named)
-
-    return call
 
 
 @contextmanager
@@ -85,61 +73,51 @@ def tracing() -> Iterator[Timeline]:
 
 def _fill(timeline: Timeline, planes: Iterable[Any]) -> None:
     """Read the profiler's planes: one for the host, one for each accelerator, each with a line for every thread or stream."""
-    marks: list[Event] = []
-    work: list[list[Event]] = []  # the operations of each line
+    lines: list[list[Event]] = []
     for plane in planes:
         on_device = plane.name.startswith("/device:")
         for line in plane.lines:
-            if on_device and not line.name.startswith("Stream"):
-                continue  # summaries of the streams
-            events: list[Event] = []
-            for event in line.events:
-                name, start = event.name, int(event.start_ns)
-                end, stats = (
-                    start + int(event.duration_ns),
-                    {} if event.name.startswith(("tempo ", "end: ")) else dict(event.stats),
-                )
-                if name.startswith("tempo "):
-                    marks.append((start, end, name))
-                elif "hlo_op" in stats:
-                    events.append((start, end, (str(stats.get("hlo_module", "")), str(stats["hlo_op"]))))
-                elif on_device and not name.startswith("end: "):
-                    events.append((start, end, ("", name)))
-            work.append(events)
-    begin, end = next(((start, end) for start, end, name in marks if name == RUN), (0, 0))
+            if not on_device or line.name.startswith("Stream"):  # the others are summaries of the streams
+                keys = ((_key(event, on_device), int(event.start_ns), int(event.duration_ns)) for event in line.events)
+                lines.append([(start, start + length, key) for key, start, length in keys if key])
+    marks = {kind: [e for line in lines for e in line if str(e[2]).startswith(kind)] for kind in (RUN, CALL, LAUNCH)}
+    begin, end, _ = marks[RUN][0] if marks[RUN] else (0, 0, RUN)
     timeline.total = end - begin
-    calls, launches = ([each for each in marks if str(each[2]).startswith(kind)] for kind in (CALL, LAUNCH))
-    timeline.counts.update(str(name) for _, _, name in (*calls, *launches))
-    for events in work:
-        timeline.times.update(operation for a, b, operation in events if b > begin and a < end and isinstance(operation, tuple))
-    timeline.idle = _divide(timeline, [*work, calls, launches], (begin, end))
+    timeline.counts.update(str(name) for kind in (CALL, LAUNCH) for _, _, name in marks[kind])
+    work = [[event for event in line if isinstance(event[2], tuple)] for line in lines]
+    timeline.idle = _divide(timeline, [*filter(None, work), marks[CALL], marks[LAUNCH]], begin, end)
 
 
-def _divide(timeline: Timeline, lines: Sequence[Sequence[Event]], run: Span) -> float:
+def _key(event: Any, on_device: bool) -> str | Operation | None:
+    """The mark or the operation of an event; None for another one."""
+    name = str(event.name)
+    if name.startswith(("tempo ", "end: ")):
+        return name if name.startswith("tempo ") else None
+    stats = dict(event.stats)
+    operation = (str(stats.get("hlo_module", "")), str(stats["hlo_op"])) if "hlo_op" in stats else ("", name)
+    return operation if on_device or "hlo_op" in stats else None
+
+
+def _divide(timeline: Timeline, lines: Sequence[Sequence[Event]], begin: int, end: int) -> float:
     """Give each moment of the run, in equal parts, to the innermost event of each line. Returns the rest.
 
     The last line has the launches: they have the time that they prepare while nothing works.
     """
-    events = [(start, end, line, key) for line, each in enumerate(lines) for start, end, key in each if start < end]
-    changes = [(end, 0, line, key) for _, end, line, key in events]
-    changes += [(start, start - end, line, key) for start, end, line, key in events]  # the outermost of several begins first
-    changes.sort(key=lambda change: (change[0], change[1] < 0, change[1]))
-    active: list[list[str | Operation]] = [[] for _ in lines]
-    at, idle = run[0], 0.0
-    for moment, begins, line, key in [*changes, (run[1], 0, 0, "")]:
-        now = min(max(moment, run[0]), run[1])
-        if now > at:
-            working = [inner[-1] for inner in active[:-1] if inner] or active[-1][-1:]
-            for each in working:
-                share = (now - at) / len(working)
-                if isinstance(each, tuple):
-                    timeline.operations[each] += share
-                else:
-                    timeline.marks[each] += share
-            idle += 0.0 if working else now - at
-            at = now
-        if begins:
-            active[line].append(key)
-        elif key in active[line]:
-            active[line].remove(key)
-    return idle
+    cut = ((max(start, begin), min(stop, end), line, key) for line, events in enumerate(lines) for start, stop, key in events)
+    events = sorted((event for event in cut if event[0] < event[1]), key=lambda event: (event[0], -event[1]))
+    moments = np.unique([begin, end, *(event[0] for event in events), *(event[1] for event in events)])
+    inner = np.full(
+        (len(lines), len(moments) - 1), -1, np.int32
+    )  # by line, and by interval between two moments: its innermost event
+    for number, (start, stop, line, _) in enumerate(events):  # the outermost first
+        inner[line, np.searchsorted(moments, start) : np.searchsorted(moments, stop)] = number
+    inner[-1, (inner[:-1] >= 0).any(axis=0)] = -1
+    works = inner >= 0
+    lengths, workers = np.diff(moments), works.sum(axis=0)
+    shares = np.broadcast_to(lengths / np.maximum(workers, 1), inner.shape)
+    for (_, _, _, key), share in zip(events, np.bincount(inner[works], shares[works], len(events)).tolist(), strict=True):
+        if isinstance(key, tuple):
+            timeline.operations[key] += share
+        else:
+            timeline.marks[key] += share
+    return float(lengths[workers == 0].sum())

@@ -106,23 +106,23 @@ class Translation:
         self.sympy, self.derived = sympy, derived
         self._atoms: dict[Atom, Any] = {}
 
-    def of(self, expression: Expr) -> Any:
+    def of(self, expression: Expr, /) -> Any:
         parts = []
         for monomial, coefficient in expression.terms:
             factors = [self._atom(atom) ** power for atom, power in monomial]
             parts.append(self.sympy.Mul(coefficient, *factors))
         return self.sympy.Add(*parts)
 
-    def count(self, count: Count) -> Any:
+    def count(self, count: Count, /) -> Any:
         return self.sympy.expand(self.of(count.numerator) / count.denominator)
 
-    def most(self, sizes: Sequence[Expr]) -> Any:
+    def most(self, sizes: Sequence[Expr], /) -> Any:
         return self.sympy.Max(*map(self.of, sizes)) if sizes else self.sympy.Integer(0)
 
-    def logarithm(self, size: Expr) -> Any:
+    def logarithm(self, size: Expr, /) -> Any:
         return self.sympy.log(self.of(size), 2)
 
-    def sum(self, parts: Iterable[Any]) -> Any:
+    def sum(self, parts: Iterable[Any], /) -> Any:
         return self.sympy.Add(*parts).expand()
 
     def _atom(self, atom: Atom) -> Any:
@@ -147,17 +147,7 @@ class NoTranslation(Translation):
     def __init__(self) -> None:
         pass
 
-    def of(self, expression: Expr) -> Any:
+    def of(self, *expressions: object) -> Any:
         return 0
 
-    def count(self, count: Count) -> Any:
-        return 0
-
-    def most(self, sizes: Sequence[Expr]) -> Any:
-        return 0
-
-    def logarithm(self, size: Expr) -> Any:
-        return 0
-
-    def sum(self, parts: Iterable[Any]) -> Any:
-        return 0
+    count = most = logarithm = sum = of

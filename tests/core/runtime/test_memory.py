@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -199,20 +198,27 @@ def test_a_store_lives_from_the_launch_that_makes_it_to_the_end() -> None:
     assert plan.peak_host_bytes >= 2 * 8 * 8 * 4  # the operand and the result of the call
 
 
-def test_json_and_picture_have_the_same_tensors(tmp_path: Path) -> None:
+def test_json_and_trace_have_the_same_tensors(tmp_path: Path) -> None:
     plan = pairs().plan()
     read = json.loads(plan.json())
     assert read["peak_device_bytes"] == plan.peak_device_bytes
     assert read["moments"][read["peak_device_moment"]]["device_bytes"] == plan.peak_device_bytes
     assert {"name", "shape", "dtype", "kind", "slots", "bytes", "place", "first", "last", "line"} <= read["tensors"][0].keys()
-    plan.draw(tmp_path / "memory.svg")
-    titles = [e.text or "" for e in ElementTree.parse(tmp_path / "memory.svg").iter("{http://www.w3.org/2000/svg}title")]
-    assert any(title.startswith("x: input float32") for title in titles) and any(": temporary " in title for title in titles)
-    assert [path.name for path in tmp_path.iterdir()] == ["memory.svg"]
-    with pytest.raises(tp.errors.ConfigError, match=r"only \.svg"):
+    plan.draw(tmp_path / "memory.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["memory.json"]
+    events = json.loads((tmp_path / "memory.json").read_text())["traceEvents"]
+    in_all = [event["args"] for event in events if event["ph"] == "C"]
+    assert in_all == [{"device": moment["device_bytes"], "host": moment["host_bytes"]} for moment in read["moments"]]
+    of_tensors = [event for event in events if event["ph"] == "X" and event["tid"]]
+    assert len({event["tid"] for event in of_tensors}) == len(of_tensors), "tensors share a track"
+    for at, moment in enumerate(read["moments"]):
+        alive = [event["args"] for event in of_tensors if event["ts"] <= 1000 * at < event["ts"] + event["dur"]]
+        assert sum(tensor["bytes"] for tensor in alive if tensor["place"] == "device") == moment["device_bytes"]
+    assert {"input", "temporary", "result"} <= {event["args"]["kind"] for event in of_tensors}
+    with pytest.raises(tp.errors.ConfigError, match=r"only \.json"):
         plan.draw(tmp_path / "memory.png")
-    with pytest.raises(tp.errors.ConfigError, match=f"memory.svg cannot be written: there is no directory {tmp_path}/none"):
-        plan.draw(tmp_path / "none" / "memory.svg")
+    with pytest.raises(tp.errors.ConfigError, match=f"memory.json cannot be written: there is no directory {tmp_path}/none"):
+        plan.draw(tmp_path / "none" / "memory.json")
 
 
 def test_device_programs_of_a_step_that_is_not_there() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.errors import ArgumentError, ConfigError, InputError
-from tempo_core.report.programs.flame import flame
+from tempo_core.report.pages.trace import flame
 from tempo_core.report.programs.profile import KINDS, LAUNCHING, OUTSIDE, PYTHON, Entry, Frame, Profile
 from tempo_core.report.programs.timeline import CALL, OTHER_WORK
 
@@ -134,10 +133,10 @@ def test_mistakes() -> None:
     profile = program.profile(FED)
     with pytest.raises(ArgumentError, match="no rows by 'step'"):
         profile.rows("step")
-    with pytest.raises(ConfigError, match=r"cannot draw the profile as profile\.pdf: only \.svg is written"):
+    with pytest.raises(ConfigError, match=r"cannot draw the profile as profile\.pdf: only \.json is written"):
         profile.draw("profile.pdf")
-    with pytest.raises(ConfigError, match=r"profile\.svg cannot be written: there is no directory"):
-        profile.draw("/nowhere/profile.svg")
+    with pytest.raises(ConfigError, match=r"profile\.json cannot be written: there is no directory"):
+        profile.draw("/nowhere/profile.json")
 
 
 def test_a_profiler_that_records_nothing_leaves_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,24 +201,24 @@ def test_json(fixed: Profile[Any]) -> None:
 
 
 def test_the_flame_picture(fixed: Profile[Any], tmp_path: Path, golden: Callable[[str, str], None]) -> None:
-    path = tmp_path / "profile.svg"
+    path = tmp_path / "profile.json"
     fixed.draw(path)
-    golden("runtime/profile.svg", path.read_text(encoding="utf-8"))
-    assert [p.name for p in tmp_path.iterdir()] == ["profile.svg"]
-    boxes = {}
-    for group in ElementTree.parse(path).getroot().iter("{http://www.w3.org/2000/svg}g"):
-        title, rect = group[0].text or "", group[1].attrib
-        boxes[title.rsplit(": ", 1)[0]] = (float(rect["x"]), float(rect["width"]), float(rect["y"]))
-    left, width, top = boxes["device program 0"]
-    assert boxes["program"][1] == pytest.approx(1200)
-    assert width == pytest.approx(0.6 * 1200)
+    events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    golden("runtime/profile_trace.txt", "".join(f"{e['ts']:8.1f} {e['dur']:8.1f} us  {e['name']}\n" for e in events))
+    assert [p.name for p in tmp_path.iterdir()] == ["profile.json"]
+    bars = {event["name"]: event for event in events}
+    program, whole = bars["device program 0"], bars["program"]
+    assert whole["dur"] == pytest.approx(1e6 * fixed.seconds)
+    assert program["dur"] == pytest.approx(0.6 * whole["dur"])
     for inner in ("h  model.py:3", "w  model.py:2", LAUNCHING):
-        assert left <= boxes[inner][0] and boxes[inner][0] + boxes[inner][1] <= left + width + 0.01 and boxes[inner][2] > top
+        start, end = bars[inner]["ts"], bars[inner]["ts"] + bars[inner]["dur"]
+        assert program["ts"] <= start < end <= program["ts"] + program["dur"] + 0.01
 
 
-def test_texts_in_pictures_are_escaped() -> None:
-    assert "<lambda>" not in flame([(["<lambda> & 1"], 1.0)], "program")
-    assert "&lt;lambda&gt; &amp; 1" in flame([(["<lambda> & 1"], 1.0)], "program")
+def test_bars_of_one_place_are_one_bar() -> None:
+    stacks = [(["program", "f", "x"], 1.0), (["program", "g"], 4.0), (["program", "f", "y"], 2.0), (["program", "f", "x"], 3.0)]
+    bars = [(event["name"], event["ts"], event["dur"]) for event in flame(stacks)]
+    assert bars == [("program", 0, 10e6), ("f", 0, 6e6), ("x", 0, 4e6), ("y", 4e6, 2e6), ("g", 6e6, 4e6)]
 
 
 @pytest.mark.gpu

@@ -55,7 +55,6 @@ def test_an_operation_has_the_time_that_those_inside_it_leave() -> None:
     )
     assert timeline.operations == {("m", "while"): 25, ("m", "dot"): 20, ("m", "copy"): 5}
     assert timeline.idle == 50
-    assert timeline.times["m", "dot"] == 2
 
 
 def test_operations_at_the_same_time_share_it() -> None:
@@ -143,7 +142,7 @@ def test_an_operation_without_a_name_belongs_to_its_loop() -> None:
 
 def test_the_work_of_a_product_is_the_number_of_its_pairs() -> None:
     text = HloText.of(TEXT)
-    assert text._work(text.instructions["dot.1"]) == 8 * 16 * 4
+    assert text.instructions["dot.1"].work == 8 * 16 * 4
     assert text.instructions["while.1"].trips == 3
 
 

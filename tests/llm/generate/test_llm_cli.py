@@ -190,12 +190,12 @@ def test_a_profile_goes_beside_the_text(cli: Any, whole_model: Path, tmp_path: P
     assert profiled.exit_code == 0, profiled.output
     assert profiled.stdout == plain.stdout
     assert "under the profiler" in profiled.stderr and "llama.py:" in profiled.stderr
-    assert (tmp_path / "profile.svg").read_text().startswith("<svg")
-    (tmp_path / "profile.svg").unlink()
-    (tmp_path / "profile.svg").mkdir()
+    assert json.loads((tmp_path / "profile.json").read_text())["traceEvents"]
+    (tmp_path / "profile.json").unlink()
+    (tmp_path / "profile.json").mkdir()
     refused = cli(*common, "--profile")
     assert refused.exit_code == 0 and refused.stdout == plain.stdout, "a picture that cannot be drawn costs no text"
-    assert "note: the picture profile.svg cannot be written" in refused.stderr and "Traceback" not in refused.output
+    assert "note: the picture profile.json cannot be written" in refused.stderr and "Traceback" not in refused.output
 
 
 def test_help_does_not_import_the_compiler() -> None:
@@ -381,13 +381,13 @@ def test_stop_strings_end_a_profiled_text_too(
     assert json.loads(stopped.stdout)["text"] == whole[: whole.index(whole[2:4])]
     (completion,) = json.loads(stopped.stdout)["completions"]
     assert completion["finish_reason"] == "stop" and len(completion["token_ids"]) < 4
-    assert "the flame picture is profile.svg" in stopped.stderr
+    assert "the flame picture is profile.json" in stopped.stderr
     assert cli(*common, "--profile", "--stop", "").exit_code == 1
-    (tmp_path / "profile.svg").unlink()
-    (tmp_path / "profile.svg").mkdir()
+    (tmp_path / "profile.json").unlink()
+    (tmp_path / "profile.json").mkdir()
     again = cli(*common, "--profile")
     assert again.stdout == whole + "\n", again.output
-    assert "note: the picture profile.svg cannot be written: " in again.stderr
+    assert "note: the picture profile.json cannot be written: " in again.stderr
 
 
 def test_the_version(cli: Any) -> None:
@@ -554,7 +554,7 @@ def test_what_is_finished_is_out_when_the_rest_is_interrupted(
 
 
 def test_a_picture_into_nowhere(cli: Any, whole_model: Path, tmp_path: Path) -> None:
-    for path in (tmp_path / "none/memory.svg", tmp_path / f"{'a' * 300}.svg"):
+    for path in (tmp_path / "none/memory.json", tmp_path / f"{'a' * 300}.json"):
         result = cli("generate", "-m", whole_model, "--raw", "-p", "a", "-n", 2, "--plan", "--memory-picture", path)
         error = f"error: the picture {path} cannot be written: "  # behind a note, where the program took long to compile
         assert result.exit_code == 1 and any(line.startswith(error) for line in result.stderr.splitlines())
