@@ -18,9 +18,8 @@ from tempo_core import prices
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Dataflow, Merge
 from tempo_core.runtime.staged.host import Chunks, Fetch, HostItem, HostLoop, Segment, inside, statements
-from tempo_core.runtime.staged.swapping import Walked, around, iterations
+from tempo_core.runtime.staged.swapping import Around, Walked, iterations
 from tempo_core.schedule import Block, Execute, If, Loop
-from tempo_core.schedule.tidy import Limits
 from tempo_core.schedule.tree import Item, counter
 from tempo_core.symbolic.expr import Symbol, minimum
 
@@ -67,11 +66,16 @@ def opened(items: Sequence[HostItem], graph: Graph, step: str | None, stays_whol
     return _in_launches(items, True, lambda loop, is_outermost: False, count)
 
 
-def in_parts(items: Sequence[HostItem], walked: Walked, limits: Limits, stays_whole: Callable[[Loop], bool]) -> list[HostItem]:
+def in_parts(items: Sequence[HostItem], walked: Walked, around: Around, stays_whole: Callable[[Loop], bool]) -> list[HostItem]:
     """The items, with loops that walk through stores on the host as launches that each have a part of them on the device."""
-    return _in_launches(
-        items, limits, around, lambda loop, limits: None if stays_whole(loop) else iterations(walked, loop, limits), True
-    )
+
+    def inner(loop: Loop | HostLoop, around: Around) -> Around:
+        return (*around, loop)
+
+    def count(loop: Loop, around: Around) -> int | None:
+        return None if stays_whole(loop) else iterations(walked, loop, around)
+
+    return _in_launches(items, around, inner, count, True)
 
 
 def _in_launches(

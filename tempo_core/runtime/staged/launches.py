@@ -19,7 +19,7 @@ from tempo_core.schedule import Block, Execute, If, Loop
 from tempo_core.schedule.build import chosen_value
 from tempo_core.schedule.tree import Item, flat
 from tempo_core.symbolic.domain import is_full_range
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.expr import Expr, Symbol
 
 
 class Launches:
@@ -74,8 +74,8 @@ class Launches:
             items = awaited_first(items, graph, self._item_effects)
         most = {chosen_value(step): lowering.bounds[step.bound_symbol] - 1 for step in graph.chosen}
         if self.hosted:
-            limits = {last: (0, number) for last, number in most.items()}
-            items = in_parts(items, self.walked, limits, self._stays_whole)
+            around = tuple(host.HostLoop(last, Expr.of(0), Expr.of(number + 1), 1, []) for last, number in most.items())
+            items = in_parts(items, self.walked, around, self._stays_whole)
         if opened_at is not None:
             items = opened(items, graph, *opened_at, lowering.unrolled.writes_out)
         if "chunk" not in self._disable and launch_seconds is not None:

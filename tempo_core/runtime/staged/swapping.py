@@ -4,30 +4,38 @@
       h[t + 1] = f(h[t])     ->    for t in 1000:2000:  h has the points 1000:2001
                                    ...
 
-A launch touches the points that its statements write and read, along one step: `Touched` has them as expressions of loop counters. A
-loop that walks through a store runs in launches of some iterations each, and between two of them points move (`moves`). Point p has the
-slot `p % points` on the device: there, such a store is a window of so many points. What no launch can have in part stays on the device.
+A launch touches the points that its statements write and read: sets of isl, with the counters around the launch as parameters
+(`Touched`). A loop that walks through a store runs in launches of some iterations each, and between two of them points move (`Moves`).
+Point p has the slot `p % points` on the device: there, such a store is a window of so many points. What no launch can have in part stays
+on the device.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import islpy as isl
+
 from tempo_core import prices
+from tempo_core.errors import NonAffineError
 from tempo_core.ir.graph import Graph, Key
 from tempo_core.runtime.feeds import is_fed_in_parts
 from tempo_core.runtime.staged.host import Chunks, Fetch, HostItem, HostLoop, Segment, placed
 from tempo_core.schedule import Block, Execute, Loop, Storage
-from tempo_core.schedule.tidy import Limits, extent, limited, simplified
+from tempo_core.schedule.tidy import simplified
 from tempo_core.schedule.tree import Item, as_block, changed, counter, with_conditions
+from tempo_core.symbolic.condition import TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Index, Point, Range
-from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
-from tempo_core.symbolic.proof import distribute
+from tempo_core.symbolic.expr import IntoExpr, Symbol
+from tempo_core.symbolic.isl.sets import CONTEXT, Frame, indexed
 
 Span = tuple[int, int]  # points from the first to before the last
+Counters = tuple[Symbol, ...]
+Around = tuple[Loop | HostLoop | Chunks, ...]  # the loops around a launch, the outermost first
 
 
 @dataclass(frozen=True)
@@ -101,19 +109,17 @@ def without_fed(root: Block, graph: Graph) -> Block:
 
 @dataclass(frozen=True)
 class Touched:
-    """Points of a store along its step, in loop counters: from `first` to before `stop`, in each iteration of the `loops` of a launch.
+    """The points of a store that a launch reads, and those that it writes: sets of its steps. A point is written once.
 
-    `others` is the place along its other steps. Without a condition, `always` holds. `aligned` is the length of a range that begins at its
-    multiples; 1 for others.
+    `aligned` is the length of a range that begins at its multiples; 1 for others.
     """
 
-    first: Expr
-    stop: Expr
-    others: tuple[Index | Expr, ...]
-    loops: tuple[Loop, ...]
-    is_written: bool
-    always: bool = True
+    read: isl.Set
+    written: isl.Set
     aligned: int = 1
+
+    def all_along(self, axis: int) -> isl.Set:
+        return _along(self.read.union(self.written), axis)
 
 
 class Walked:
@@ -121,98 +127,109 @@ class Walked:
 
     def __init__(self, graph: Graph, bounds: Mapping[Symbol, int], hosted: Mapping[Key, HostStorage]):
         self.graph, self.hosted = graph, hosted
-        self._numbers: dict[Symbol, IntoExpr] = dict(bounds)
+        self._bounds: dict[Symbol, IntoExpr] = dict(bounds)
 
-    def of_segment(self, segment: Segment) -> dict[Key, list[Touched]]:
+    def of_segment(self, segment: Segment) -> dict[Key, Touched]:
         """What a launch touches, by store."""
-        touched = [each for put in segment.puts for each in self._written(put.execute, put.keys, (), True)]
-        for item in segment.items:
-            touched += self._read(item.execute, (), True) if isinstance(item, Fetch) else self.of(item)
-        return by_store(touched)
+        each = [self._written(put.execute, put.keys) for put in segment.puts]
+        each += [self._read(item.execute) if isinstance(item, Fetch) else self._of(item) for item in segment.items]
+        return _by_store(itertools.chain(*each))
 
-    def of(self, item: Item) -> Iterator[tuple[Key, Touched]]:
+    def of(self, item: Item) -> dict[Key, Touched]:
+        """What an item touches, by store."""
+        return _by_store(self._of(item))
+
+    def _of(self, item: Item) -> Iterator[tuple[Key, Touched]]:
         for execute, loops, conditions in with_conditions(item):
-            yield from self._read(execute, loops, not conditions)
-            yield from self._written(execute, self.graph[execute.node].written, loops, not conditions)
+            where = conjunction(*conditions, *map(_goes_on, loops)).substitute(self._bounds)
+            counters = tuple(loop.counter for loop in loops)
+            yield from self._read(execute, counters, where)
+            yield from self._written(execute, self.graph[execute.node].written, counters, where)
+
+    def _read(self, execute: Execute, counters: Counters = (), where: Bool = TRUE) -> Iterator[tuple[Key, Touched]]:
+        node = self.graph[execute.node]
+        at: dict[Symbol, IntoExpr] = {**self._bounds, **dict(zip(node.domain.steps, execute.point, strict=True))}
+        for edge in node.operands(execute.branch):
+            key = edge.source, edge.output
+            if key in self.hosted:
+                index = tuple(each.substitute(at) for each in edge.index)
+                points = self._points(key, index, counters, where)
+                yield key, Touched(points, points.subtract(points), _alignment(index[self.hosted[key].axis]))
 
     def _written(
-        self, execute: Execute, keys: Iterable[Key], loops: tuple[Loop, ...], always: bool
+        self, execute: Execute, keys: Iterable[Key], counters: Counters = (), where: Bool = TRUE
     ) -> Iterator[tuple[Key, Touched]]:
         for key in keys:
             if key in self.hosted:
-                axis = self.hosted[key].axis
-                at = execute.point[axis].substitute(self._numbers)
-                yield key, Touched(at, at + 1, _without(execute.point, axis), loops, True, always)
+                points = self._points(key, tuple(Point(e.substitute(self._bounds)) for e in execute.point), counters, where)
+                yield key, Touched(points.subtract(points), points)
 
-    def _read(self, execute: Execute, loops: tuple[Loop, ...], always: bool) -> Iterator[tuple[Key, Touched]]:
-        node = self.graph[execute.node]
-        at: dict[Symbol, IntoExpr] = {**self._numbers, **dict(zip(node.domain.steps, execute.point, strict=True))}
-        for edge in node.operands(execute.branch):
-            key = edge.source, edge.output
-            if key not in self.hosted:
-                continue
-            place = [index.substitute(at) for index in edge.index]
-            axis = self.hosted[key].axis
-            others = _without([index.expr if isinstance(index, Point) else index for index in place], axis)
-            index = place[axis]
-            if isinstance(index, Point):
-                yield key, Touched(index.expr, index.expr + 1, others, loops, False, always)
-            else:
-                yield key, Touched(index.start, index.stop, others, loops, False, always, _alignment(index))
+    def _points(self, key: Key, index: Sequence[Index], counters: Counters, where: Bool) -> isl.Set:
+        """The points of a store at an index, for all values of counters at which a condition holds; all points if that is not affine."""
+        steps = self.graph[key[0]].domain.steps
+        axes = tuple(counter(f"point {k}") for k in range(len(steps)))
+        around = where.symbols.union(*(each.symbols for each in index)).difference(counters)
+        frame, store = Frame(counters, around), Frame(axes, around)
+        inside = ((a.expr >= 0) & (a.expr < self._bounds[s.bound_symbol]) for a, s in zip(axes, steps, strict=True))
+        everywhere = store.condition(conjunction(*inside))
+        try:
+            return indexed(frame, store, axes, index).intersect_domain(frame.condition(where)).range().intersect(everywhere)
+        except NonAffineError:
+            return everywhere
 
 
-def _without(place: Sequence[Index | Expr], axis: int) -> tuple[Index | Expr, ...]:
-    return (*place[:axis], *place[axis + 1 :])
+def _by_store(touched: Iterable[tuple[Key, Touched]]) -> dict[Key, Touched]:
+    stores: dict[Key, Touched] = {}
+    for key, each in touched:
+        if (other := stores.get(key)) is not None:
+            each = Touched(other.read.union(each.read), other.written.union(each.written), max(other.aligned, each.aligned))
+        stores[key] = each
+    return stores
 
 
-def _alignment(index: Range) -> int:
+def _goes_on(loop: Loop | HostLoop | Chunks) -> Bool:
+    """The values of a loop's counter; of a loop that runs in chunks, those of the first iteration of a launch, and of the one after it."""
+    if not isinstance(loop, Chunks):
+        at = loop.counter.expr
+        return (at >= loop.start) & (at < loop.stop) & ((at - loop.start) % loop.step == 0)
+    first, last = loop.first.expr, loop.last.expr
+    most = loop.most * loop.step if loop.most else loop.stop - loop.start
+    return (first >= loop.start) & (first < loop.stop) & (last > first) & (last <= first + most)
+
+
+def _alignment(index: Index) -> int:
     """The length of a range, if it always begins at a multiple of it."""
+    if not isinstance(index, Range):
+        return 1
     length = index.length.constant if index.length.is_constant and index.stride == 1 else 1
     return length if length > 0 and all(coefficient % length == 0 for _, coefficient in index.start.terms) else 1
 
 
-def by_store(touched: Iterable[tuple[Key, Touched]]) -> dict[Key, list[Touched]]:
-    stores: dict[Key, list[Touched]] = {}
-    for key, each in touched:
-        stores.setdefault(key, []).append(each)
-    return stores
+def _along(points: isl.Set, axis: int) -> isl.Set:
+    """The points along one dimension alone."""
+    others = points.dim(isl.dim_type.set) - axis - 1
+    return points.project_out(isl.dim_type.set, axis + 1, others).project_out(isl.dim_type.set, 0, axis)
 
 
 # -- how many points --------------------------------------------------------------------------------------------------
 
 
-def most_points(touched: Sequence[Touched], limits: Limits) -> int | None:
-    """The most points from the first to the last that one launch touches; None if nothing is known. `limits` are those of the counters
-    around it.
-    """
-    lasts, firsts = ([_ends(each, name, limits) for each in touched] for name in ("last", "first"))
-    pairs = [None if a is None or b is None else (a[1] - b[0], {**a[2], **b[2]}) for a in lasts for b in firsts]
-    spans = [None if pair is None else _most(*pair) for pair in pairs]
-    return None if None in spans else max(span for span in spans if span is not None)
+def most_points(touched: Touched, axis: int, around: Around) -> int | None:
+    """The most points from the first to the last that one launch in some loops touches; None if nothing is known."""
+    points = touched.all_along(axis).intersect_params(_counters(around))
+    if points.is_empty():
+        return 0
+    most = points.dim_max(0).sub(points.dim_min(0)).max_val()
+    return int(most.to_python()) + 1 if most.is_int() else None
 
 
-def _most(expr: Expr, limits: Limits) -> int | None:
-    """The greatest value of an expression, or more; None if nothing is known. Equal parts of minima and maxima cancel out."""
-    rows = [[extent(entry, limits) for entry in row] for row in distribute(expr) or ()]
-    return min((max(end[1] for end in ends if end) for ends in rows if None not in ends), default=None)
-
-
-def _ends(touched: Touched, name: str, limits: Limits) -> tuple[Expr, Expr, Limits] | None:
-    """The ends of what is touched, with limits of their symbols; None if it is not known how long a loop is.
-
-    A counter of the launch is its loop's start and a distance (called by `name`), so that equal starts cancel out in differences.
-    """
-    inner = dict(limits)
-    at: dict[Symbol, IntoExpr] = {}
-    for loop in touched.loops:
-        start = loop.start.substitute(at)
-        length = extent(loop.stop.substitute(at) - start, inner)
-        if length is None:
-            return None
-        distance = counter(f"{name} {loop.counter.name}, on")
-        inner[distance] = (0, max(length[1] - 1, 0))
-        at[loop.counter] = start + distance.expr
-    return touched.first.substitute(at), touched.stop.substitute(at), inner
+def _counters(around: Around) -> isl.Set:
+    """The values that the counters around a launch have, as parameters; of those that are not affine nothing is known."""
+    known = Frame((), ()).condition(TRUE).params()
+    for where in map(_goes_on, around):
+        with contextlib.suppress(NonAffineError):
+            known = known.intersect(Frame((), where.symbols).condition(where).params())
+    return known
 
 
 def in_part(loop: Loop, count: int) -> Loop:
@@ -221,27 +238,19 @@ def in_part(loop: Loop, count: int) -> Loop:
     return replace(loop, start=first, stop=first + count * loop.step)
 
 
-def around(loop: Loop | HostLoop | Chunks, limits: Limits) -> Limits:
-    """The limits of the counters in a part of a loop."""
-    first, last = extent(loop.start, limits), extent(loop.stop - 1, limits)
-    if first is None or last is None:
-        return limits
-    span = first[0], max(last[1], first[0])
-    return {**limits, loop.counter: span, counter(f"first {loop.counter.name}"): span}
-
-
-def iterations(walked: Walked, loop: Loop, limits: Limits) -> int | None:
+def iterations(walked: Walked, loop: Loop, around: Around) -> int | None:
     """How many iterations of a loop are one launch; None if it may stay whole, 0 if even one iteration touches too much."""
     counts = []
-    inner, parts = around(loop, limits), (loop, in_part(loop, 1), in_part(loop, 2))
-    for key, touched in by_store(walked.of(loop)).items():
-        store = walked.hosted[key]
-        of_parts = ([replace(each, loops=(part, *each.loops[1:])) for each in touched] for part in parts)
-        whole, one, two = (most_points(part, inner) for part in of_parts)
-        if one is None or two is None or one >= store.slots:
+    first = counter(f"first {loop.counter.name}")
+    inside = (*around, replace(loop, counter=first, body=Block()))
+    whole, one, two = (walked.of(part) for part in (loop, in_part(loop, 1), in_part(loop, 2)))
+    for key, store in ((key, walked.hosted[key]) for key in whole):
+        in_all = most_points(whole[key], store.axis, around)
+        in_one, in_two = (most_points(part[key], store.axis, inside) for part in (one, two))
+        if in_one is None or in_two is None or in_one >= store.slots:
             return 0
-        if whole is None or whole > max(store.advance, one):
-            counts.append(1 if two == one else max((store.advance - 1) // (two - one) + 1, 1))
+        if in_all is None or in_all > max(store.advance, in_one):
+            counts.append(1 if in_two == in_one else max((store.advance - 1) // (in_two - in_one) + 1, 1))
     return min(counts, default=None)
 
 
@@ -255,16 +264,10 @@ def with_points(walked: Walked, items: Sequence[HostItem]) -> dict[Key, HostStor
     for segment, loops in placed(items):
         if not isinstance(segment, Segment):
             continue
-        limits: Limits = functools.reduce(lambda limits, loop: around(loop, limits), loops, {})
         for key, touched in walked.of_segment(segment).items():
-            chunks = loops[-1] if loops else None
-            if isinstance(chunks, Chunks):
-                trips = extent(chunks.stop - chunks.start, limits)
-                count = chunks.most or (trips[1] if trips else walked.hosted[key].bound)
-                touched = [replace(each, loops=(in_part(each.loops[0], count), *each.loops[1:])) for each in touched]
-            points = most_points(touched, limits)
+            points = most_points(touched, walked.hosted[key].axis, loops)
             most[key] = max(most.get(key, 2), walked.hosted[key].slots if points is None else points)
-            aligned[key] = max(aligned.get(key, 1), *(each.aligned for each in touched))
+            aligned[key] = max(aligned.get(key, 1), touched.aligned)
     stores = {}
     for key, store in walked.hosted.items():
         points, length = most.get(key, 2), aligned.get(key, 1)
@@ -289,59 +292,43 @@ class Move:
 class Moves:
     """The points of a store that the launches of a segment touch, for values of the counters around them."""
 
-    def __init__(self, touched: Sequence[Touched], store: HostStorage):
-        self.all, self.bound = touched, store.bound
-        self.written = [each for each in touched if each.is_written]
-        is_alone = math.prod(store.storage.slots) == store.slots
-        self.needed = _before(self.written[0], touched) if is_alone and _follow(self.written, touched) else touched
+    def __init__(self, touched: Touched, store: HostStorage):
+        every = touched.all_along(store.axis)
+        written = _along(touched.written, store.axis)
+        needed = _hull(every)
+        if math.prod(store.storage.slots) == store.slots:  # else other points have a part of what moves too
+            needed = needed.subtract(written).union(_along(touched.read.subtract(touched.written), store.axis))
+        self.all, self.written, self.needed = _Ends(every), _Ends(written), _Ends(needed)
 
     def at(self, counters: Mapping[Symbol, int]) -> Move | None:
         """None for a launch that touches nothing."""
-        limits = {symbol: (value, value) for symbol, value in counters.items()}
-        touched = self._span(self.all, limits)
-        if touched is None:
+        touched = self.all.at(counters)
+        return None if touched is None else Move(touched, self.written.at(counters), self.needed.at(counters))
+
+
+def _hull(points: isl.Set) -> isl.Set:
+    """All points from the first to the last."""
+    order = isl.Map.lex_le(points.get_space())
+    return points.apply(order).intersect(points.apply(order.reverse()))
+
+
+class _Ends:
+    """The first and the last point of a set along one dimension, for values of its parameters."""
+
+    def __init__(self, points: isl.Set):
+        self.is_empty = points.is_empty()
+        if not self.is_empty:
+            self.first, self.last = points.dim_min(0), points.dim_max(0)
+            names = (points.get_dim_name(isl.dim_type.param, k) for k in range(points.dim(isl.dim_type.param)))
+            self.counters = [counter(name) for name in names]
+            self.zero = isl.Point.zero(points.params().get_space())
+
+    def at(self, counters: Mapping[Symbol, int]) -> Span | None:
+        """The points, from the first to before the last; None if there are none."""
+        if self.is_empty:
             return None
-        return Move(touched, self._span(self.written, limits), self._span(self.needed, limits))
-
-    def _span(self, touched: Iterable[Touched], limits: Limits) -> Span | None:
-        spans = [span for each in touched if (span := _span(each, limits, self.bound)) is not None]
-        if not spans:
-            return None
-        first, stop = max(min(first for first, _ in spans), 0), min(max(stop for _, stop in spans), self.bound)
-        return (first, stop) if first < stop else None
-
-
-def _span(touched: Touched, limits: Limits, bound: int) -> Span | None:
-    """What is touched, for values or limits of the counters around it: all points, if that is not known."""
-    for loop in touched.loops:
-        limits = limited(loop, limits)
-        least, most = limits.get(loop.counter, (0, 0))
-        if least > most:
-            return None
-    first, stop = _extent(touched.first, limits), _extent(touched.stop, limits)
-    return (0, bound) if first is None or stop is None else (first[0], stop[1])
-
-
-def _extent(expr: Expr, limits: Limits) -> Span | None:
-    """The least and greatest value of an expression. Counters with one value may be in any operation."""
-    numbers = {symbol: first for symbol, (first, last) in limits.items() if first == last}
-    return extent(expr, limits) or extent(expr.substitute(numbers), limits)
-
-
-def _follow(writes: Sequence[Touched], touched: Sequence[Touched]) -> bool:
-    """Whether each iteration of a loop writes the next point, and reads this one or earlier ones."""
-    if len(writes) != 1 or not writes[0].always or len(writes[0].loops) > 1:
-        return False
-    (write,) = writes
-    if write.loops and (write.loops[0].step != 1 or not (write.first - write.loops[0].counter.expr).is_constant):
-        return False
-    ahead = [write.first - each.stop + 1 for each in touched]
-    are_together = all(each.loops[:1] == write.loops and each.others == write.others for each in touched)
-    return are_together and all(distance.is_constant and distance.constant >= 0 for distance in ahead)
-
-
-def _before(write: Touched, touched: Sequence[Touched]) -> list[Touched]:
-    """What is read of the points before the first that a launch writes."""
-    start = {loop.counter: loop.start for loop in write.loops}
-    earlier = (replace(each, stop=write.first) for each in touched if not each.is_written and each.first != write.first)
-    return [replace(each, first=each.first.substitute(start), stop=each.stop.substitute(start), loops=()) for each in earlier]
+        place = self.zero
+        for k, each in enumerate(self.counters):
+            place = place.set_coordinate_val(isl.dim_type.param, k, isl.Val(counters[each], CONTEXT))
+        first, last = self.first.eval(place), self.last.eval(place)
+        return (int(first.to_python()), int(last.to_python()) + 1) if first.is_int() and last.is_int() else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ParamSpec, TypeVar, cast
 
 import islpy as isl
@@ -29,14 +29,18 @@ _MANY_TURNS = 9  # around a ring with a symbolic size
 
 
 class Frame:
-    """The isl space of points over some ordered steps, with parameters for bounds; turns expressions over them into isl."""
+    """The isl space of points over some ordered steps, with parameters for bounds; turns expressions over them into isl.
+
+    Steps are parameters too, if they are given as `bounds`.
+    """
 
     def __init__(self, steps: tuple[Symbol, ...], bounds: Iterable[Symbol], name: str = ""):
-        names = sorted({b.name for b in bounds} | {s.bound for s in steps if s.bound})
+        parameters = {b.name: b for b in bounds} | {s.bound: s.bound_symbol for s in steps if s.bound}
+        names = sorted(parameters)
         space = isl.Space.create_from_names(CONTEXT, set=[s.name for s in steps], params=names)
         self.space = space.set_tuple_name(isl.dim_type.set, name) if name else space
         self._local = isl.LocalSpace.from_space(self.space)
-        self._position = {Symbol(n): (isl.dim_type.param, k) for k, n in enumerate(names)}
+        self._position = {parameters[n]: (isl.dim_type.param, k) for k, n in enumerate(names)}
         self._position.update({s: (isl.dim_type.set, k) for k, s in enumerate(steps)})
         self.steps = steps
         self._key = (steps, tuple(names), name)
@@ -211,7 +215,13 @@ def dependence(
     bounds = bounds_of(reader_domain, source_domain, condition, *index)
     reader, source = Frame(reader_domain.steps, bounds, reader_name), Frame(source_domain.steps, bounds, source_name)
     reads = isl.Map.from_domain_and_range(domain_set(reader_name, reader_domain, condition), isl.Set.universe(source.space))
-    for step, read in zip(source_domain.steps, index, strict=True):
+    return reads.intersect(indexed(reader, source, source_domain.steps, index))
+
+
+def indexed(reader: Frame, source: Frame, steps: Sequence[Symbol], index: Sequence[Index]) -> isl.Map:
+    """The relation of the points of a frame to those that an index over the steps of another frame reads."""
+    reads = isl.Map.universe(reader.space.map_from_domain_and_range(source.space))
+    for step, read in zip(steps, index, strict=True):
         point = source.expression(step.expr)
         if isinstance(read, Point):
             reads = reads.intersect(reader.expression(read.expr).eq_map(point))
