@@ -36,8 +36,7 @@ class Summation:
     def value(self) -> Edge:
         """The sum, in the shape of the term's factors."""
         term = self.term
-        kernels = (self._exponentials if term.exponent else self._weights, self._differences)
-        value = kernels[len(term.differences)]() if len(term.differences) < 2 else self._products()
+        value = self._products() if term.differences else self._exponentials() if term.exponent else self._weights()
         if term.guard is not None:
             value = self.point.add(ops.Where(), term.guard, self._weights(), value)
         return value if term.scale is None else self._two("mul", term.scale, value)
@@ -70,15 +69,6 @@ class Summation:
         sums = self._taken(build.add(ops.LinearScan(0, self.suffixes), rescaling, terms))
         exchange = self.point.add(ops.Unary("exp"), self._two("sub", self._taken(shift), self.term.exponent.centre))
         return self._two("mul", sums, exchange)
-
-    def _differences(self) -> Edge:
-        """`sum((x[s] - m[t]) * v[s])`, as distances from the first x."""
-        (difference,) = self.term.differences
-        distances, origin = self._from_the_first(self._all(difference.point))
-        if self.term.element is not None:
-            distances = self._two("mul", distances, self._all(self.term.element), self.whole)
-        centre = self._two("sub", difference.centre, origin)
-        return self._two("sub", self._taken(self._summed(distances)), self._two("mul", self._weights(), centre))
 
     def _products(self) -> Edge:
         """`sum((x[s] - m[t]) * (y[s] - n[t]) * v[s])`: the moments about the running means, and the distances of these from m and n.
