@@ -240,7 +240,7 @@ LEAST_LENGTH_TO_SCATTER = price(256, "the same, at several positions: XLA's CPU 
 # -- classes of operations (`ir/ops/work.py`) ----------------------------------------------------------------------------
 
 # A launch costs the host 20 to 60 microseconds, about 20 small operations. These may take longer, so the host does not wait for them.
-WORTH_A_LAUNCH = frozenset({PRODUCT, SORT, SCAN})
+WORTH_A_LAUNCH = (PRODUCT, SORT, SCAN)
 # The weight of a second copy in a program (of a peeled last iteration, say); 1 for others.
 WEIGHTS = {HELD: 0, VIEW: 0, INDEXED: 0, PRODUCT: 10, SORT: 10, CALL: 10}
 

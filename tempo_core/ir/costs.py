@@ -25,7 +25,7 @@ def every_op(base: type[Op] = Op) -> list[type[Op]]:
 # XLA makes these a part of the operation that reads them, whatever their operands are. Views compute nothing: they move or repeat values.
 OF_THEIR_READER = tuple(op for op in every_op() if op.work.place in (ALIAS, FUSED))
 VIEWS = tuple(op for op in OF_THEIR_READER if op.work.operations is nothing and op not in PADDINGS)
-ELEMENTWISE = frozenset({CHEAP, PLAIN, DEAR})  # classes of ops (`Op.cost_class`)
+ELEMENTWISE = (CHEAP, PLAIN, DEAR)  # classes of ops (`Op.cost_class`)
 
 
 def operations(op: Op, inputs: Types, outputs: Types) -> Expr:
