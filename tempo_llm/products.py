@@ -20,6 +20,7 @@ import numpy as np
 Array: TypeAlias = np.ndarray  # or JAX's, which has the same methods
 
 VECTOR = 4000  # elements of a vector that XLA multiplies in one loop with a widened matrix
+MOST_PARTS = 64  # of a longer one
 TOGETHER = 4  # groups whose products are summed before the sum over the elements of a group
 FEW_ROWS = 3  # that are multiplied one by one
 BLOCK_BYTES = 2 << 20  # of a block of a matrix, widened
@@ -43,9 +44,17 @@ class Half:
         return jax.lax.bitcast_convert_type(prepared.astype(jnp.uint32) << 16, jnp.float32)
 
     def of_row(self, x: Array, weight: Array) -> Array:
-        """x [in] to [out], of `prepared` arrays."""
-        parts = [slice(k, min(k + VECTOR, self.n_in)) for k in range(0, self.n_in, VECTOR)]
-        return sum_of([_times(self.widened(weight[:, part]), x[part]) for part in parts])
+        """x [in] to [out], of `prepared` arrays. Of long rows, equal parts are multiplied element by element, and summed together.
+
+        A part of each row alone XLA would copy before it widens it.
+        """
+        count = next((k for k in range(2, MOST_PARTS) if self.n_in % k == 0 and self.n_in // k <= VECTOR), 1)
+        if self.n_in > VECTOR and count > 1:
+            width = self.n_in // count
+            parts, values = self.widened(weight).reshape(-1, count, width), x.reshape(count, width)
+            return _times(sum_of([parts[:, k] * values[None, k] for k in range(count)]), _ones(x, width))
+        slices = [slice(k, min(k + VECTOR, self.n_in)) for k in range(0, self.n_in, VECTOR)]
+        return sum_of([_times(self.widened(weight[:, part]), x[part]) for part in slices])
 
     def of_rows(self, x: Array, weight: Array) -> Array:
         """x [rows, in] to [out, rows], by a matrix of some of the outputs."""

@@ -94,7 +94,8 @@ def stored(exact: np.ndarray, kind: str, group: int = 32) -> tuple[Form, list[np
 
 
 @pytest.mark.parametrize(
-    ("kind", "shape"), cells(["bfloat16", "float16", "int8", "int4"], [(1, 1), (5, 16), (96, 48), (300, 5000), (2600, 320)])
+    ("kind", "shape"),
+    cells(["bfloat16", "float16", "int8", "int4"], [(1, 1), (5, 16), (96, 48), (300, 5000), (20, 4001), (20, 8192), (2600, 320)]),
 )
 def test_products_are_those_of_the_widened_matrix(kind: str, shape: tuple[int, int]) -> None:
     form, arrays, exact = stored(matrix(*shape), kind, group=64 if shape[1] == 320 else 32)
@@ -152,6 +153,20 @@ def test_a_product_does_not_write_the_widened_matrix(kind: str) -> None:
     for rows in (1, 16):
         compiled = jax.jit(repeated).lower(matrix(rows, size), *layers).compile()
         assert compiled.memory_analysis().temp_size_in_bytes < 4 * size * size * 0.75, rows
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16", "int8", "int4"])
+def test_a_product_with_long_rows_writes_nothing_of_the_matrix(kind: str) -> None:
+    """As in a layer that goes from 8,192 features to fewer: parts of rows are not copied, nor widened into memory."""
+    form, arrays, exact = stored(matrix(64, 8192), kind)
+    x = matrix(8192, seed=1)
+
+    def repeated(x: Any, *arrays: Any) -> Any:
+        return jax.lax.fori_loop(0, 5, lambda _, y: Product(form)(x + y.sum() * 1e-6, *arrays)[0], jnp.zeros(64))
+
+    compiled = jax.jit(repeated).lower(x, *arrays).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 0.5 * arrays[0].nbytes
+    np.testing.assert_allclose(Product(form)(jnp.asarray(x), *arrays)[0], exact @ x, atol=1e-3, rtol=1e-4)
 
 
 # -- models -----------------------------------------------------------------------------------------------------------
