@@ -105,6 +105,11 @@ def with_bars(rows: Sequence[tuple[tuple[str, ...], float]], longest: float | No
     return tuple(Row(cells, size / greatest if greatest else 0.0) for cells, size in rows)
 
 
+def table_of(title: str, columns: tuple[str, ...], rows: Sequence[tuple[tuple[str, ...], float]]) -> Table:
+    """A table of one group: rows of cells with their sizes, for bars."""
+    return Table(title, columns, (Group(with_bars(rows)),))
+
+
 def place(where: str) -> tuple[str, str]:
     """The short place of the user's `file:line`, and the text of the line: `agent.py:31` and `loss = x.mean()`."""
     file, line = split_line(where)

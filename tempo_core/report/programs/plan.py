@@ -180,19 +180,11 @@ class Plan(Shown):
         usage, programs = self.usage, self._programs()
         facts = [("stores", f"{self.bytes:,} bytes between device programs")]
         facts += [(peak, at) for peak, _, at in (line.partition(": ") for line in memory_table.peaks_text(usage).splitlines())]
-        tables = [
-            Table(f"on the {at}, at the peak", memory_table.COLUMNS, (Group(with_bars(memory_table.largest(alive))),))
-            for at, peak, _ in usage.peaks
-            if (alive := usage.alive(peak, at))
-        ]
         texts = [("schedule", self.outline), (f"device programs: {len(programs)}", "\n".join(programs))]
         texts += [("written out", self.written_out), ("devices", self.devices)]
         shown = [Text(title, text) for title, text in texts if text]
-        over_time = with_bars(
-            [(memory_table.at_moment(moment), moment.device_bytes + moment.host_bytes) for moment in usage.moments]
-        )
-        moments = Table("memory over time", memory_table.MOMENTS, (Group(over_time),))
-        return Page("plan", tuple(facts), (self._by_line(), *tables, *shown, moments))
+        tables = (table for table in memory_table.at_peaks(usage) if table.rows)
+        return Page("plan", tuple(facts), (self._by_line(), *tables, *shown, memory_table.over_time(usage)))
 
     def _by_line(self) -> Table:
         """The stores under the user's lines, in the order of the lines."""
