@@ -144,7 +144,7 @@ def memory_trace(usage: Usage) -> Iterator[Event]:
     for at, moment in enumerate(usage.moments):
         yield bar(str(moment), 1e3 * at, 1e3, details=asdict(moment))
         bytes = {DEVICE: moment.device_bytes, HOST: moment.host_bytes}
-        yield {"name": "bytes", "ph": "C", "ts": 1e3 * at, "pid": 0, "args": bytes}
-    for track, tensor in enumerate(sorted(usage.tensors, key=lambda tensor: (tensor.place, -tensor.bytes)), 1):
-        yield {"name": "thread_name", "ph": "M", "pid": 0, "tid": track, "args": {"name": f"{tensor.place}: {tensor.name}"}}
+        yield {"name": "bytes", "ph": "C", "ts": 1e3 * at, "pid": 1, "args": bytes}
+    for track, tensor in enumerate(sorted(usage.tensors, key=lambda tensor: (tensor.place, -tensor.bytes)), 2):
+        yield {"name": "thread_name", "ph": "M", "pid": 1, "tid": track, "args": {"name": f"{tensor.place}: {tensor.name}"}}
         yield bar(tensor.name, 1e3 * tensor.first, 1e3 * (tensor.last + 1 - tensor.first), track, asdict(tensor))
