@@ -41,12 +41,11 @@ class _Overview:
             if isinstance(node.op, Input):
                 readers = {str(key_of.get(reader.id)) for reader, _ in self.users[node.id]}
                 own_keys[node.id] = key_of[node.id] = ("input", *sorted(readers))
+        moved = {number for number, key in key_of.items() if own_keys[number] != key}
         self.groups: dict[BoxKey, list[Node]] = {}
-        for node in sorted(
-            shown, key=lambda node: own_keys[node.id] != key_of[node.id]
-        ):  # those that moved are the last of a box
+        for node in sorted(shown, key=lambda node: node.id in moved):  # the last of a box
             self.groups.setdefault(key_of[node.id], []).append(node)
-        self.main = {key: [n for n in nodes if own_keys[n.id] == key] or nodes for key, nodes in self.groups.items()}
+        self.main = {key: [node for node in nodes if node.id not in moved] or nodes for key, nodes in self.groups.items()}
         self.number = {node.id: nodes[0].id for nodes in self.groups.values() for node in nodes}
 
     def picture(self) -> Picture:

@@ -1,1 +1,1 @@
-"""Pages for notebooks and terminals, formulas, and pictures."""
+"""Pages for notebooks and terminals, formulas, and files of pictures and traces."""

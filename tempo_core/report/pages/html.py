@@ -47,9 +47,8 @@ def html(page: Page) -> str:
     """The page as one element, with its style sheet."""
     facts = "".join(f"<tr><th>{escape(word)}</th><td>{escape(value)}</td></tr>" for word, value in page.facts)
     formula = f'<div class="formula"><math displaystyle="true">{page.formula.mathml}</math></div>' if page.formula else ""
-    parts = (
-        _folded("part", escape(part.title), _part(part), "" if number else " open") for number, part in enumerate(page.parts)
-    )
+    states = [" open", *[""] * len(page.parts)]
+    parts = (_folded("part", escape(part.title), _part(part), state) for part, state in zip(page.parts, states, strict=False))
     head = f"<b><code>{escape(page.name)}</code></b><table>{facts}</table>"
     return f'<div class="tempo"><style>{STYLE}</style>{head}{formula}{"".join(parts)}</div>'
 

@@ -105,6 +105,11 @@ def with_bars(rows: Sequence[tuple[tuple[str, ...], float]], longest: float | No
     return tuple(Row(cells, size / greatest if greatest else 0.0) for cells, size in rows)
 
 
+def table_of(title: str, columns: tuple[str, ...], rows: Sequence[tuple[tuple[str, ...], float]]) -> Table:
+    """A table of one group: rows of cells with their sizes, for bars."""
+    return Table(title, columns, (Group(with_bars(rows)),))
+
+
 def place(where: str) -> tuple[str, str]:
     """The short place of the user's `file:line`, and the text of the line: `agent.py:31` and `loss = x.mean()`."""
     file, line = split_line(where)
@@ -124,9 +129,9 @@ def aligned(rows: Sequence[Sequence[str]], numbers: Sequence[bool] = (), width: 
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = [str.rjust if is_number else str.ljust for is_number in numbers] or [str.ljust] * len(widths)
     texts = [k for k, side in enumerate(sides) if side is str.ljust]
-    while (
-        width and texts and sum(widths) + 2 * len(widths) - 2 > width and widths[max(texts, key=widths.__getitem__)] > NARROWEST
-    ):
-        widths[max(texts, key=widths.__getitem__)] -= 1
+    excess = sum(widths) + 2 * (len(widths) - 1) - width if width else 0
+    for _ in range(excess if texts else 0):
+        widest = max(texts, key=widths.__getitem__)
+        widths[widest] -= widths[widest] > NARROWEST
     columns = list(zip(sides, widths, strict=True))
     return ["  ".join(side(cut(cell, w), w) for cell, (side, w) in zip(row, columns, strict=True)).rstrip() for row in rows]

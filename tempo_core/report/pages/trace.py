@@ -35,9 +35,9 @@ def write_trace(path: str | Path, events: Callable[[], Iterable[Event]], what: s
     write(path, {".json": lambda: json.dumps({"traceEvents": list(events())})}, what, example)
 
 
-def bar(name: str, start: float, length: float, track: int = 0, details: Mapping[str, object] = MappingProxyType({})) -> Event:
+def bar(name: str, start: float, length: float, track: int = 1, details: Mapping[str, object] = MappingProxyType({})) -> Event:
     """A bar of a track, from `start` on, in microseconds. A click on it shows its details."""
-    return {"name": name, "ph": "X", "ts": start, "dur": length, "pid": 0, "tid": track, "args": dict(details)}
+    return {"name": name, "ph": "X", "ts": start, "dur": length, "pid": 1, "tid": track, "args": dict(details)}
 
 
 def flame(stacks: Iterable[tuple[Sequence[str], float]]) -> Iterator[Event]:

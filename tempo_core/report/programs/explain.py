@@ -29,7 +29,6 @@ from tempo_core.schedule import Loop, Scheduled
 from tempo_core.schedule.tree import loop_label, with_loops
 from tempo_core.symbolic.condition import Bool
 
-READERS = 4  # of a value that are listed
 _NUMBERS = (Broadcast, Eval, Iota)
 UNNEEDED = "not computed: no result needs it"
 
@@ -233,9 +232,7 @@ class _Final:
             for reader, slot in self.users[node.id]
             if reader.inputs[slot].output == output
         )
-        listed = list(reads)[:READERS]
-        more = f" and {len(reads) - READERS} more" if len(reads) > READERS else ""
-        return f"read by {', '.join(listed)}{more}" if listed else "read by nothing"
+        return f"read by {', '.join(reason_texts.few(reads)) or 'nothing'}"
 
 
 # -- text -------------------------------------------------------------------------------------------------------------

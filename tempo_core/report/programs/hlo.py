@@ -6,7 +6,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tempo_core.backends.scopes import Scope
 
@@ -41,35 +41,29 @@ class Instruction:
     trips: int
 
 
-@dataclass
 class HloText:
     """The instructions of a program by name, those of each computation, and by computation the instruction that runs it."""
 
-    instructions: dict[str, Instruction] = field(default_factory=dict)
-    computations: defaultdict[str, list[Instruction]] = field(default_factory=lambda: defaultdict(list))
-    callers: dict[str, str] = field(default_factory=dict)
-
-    @staticmethod
-    def of(text: str) -> HloText:
-        read, home = HloText(), ""
+    def __init__(self, text: str):
+        self.instructions: dict[str, Instruction] = {}
+        self.computations: defaultdict[str, list[Instruction]] = defaultdict(list)
+        self.callers: dict[str, str] = {}
+        home = ""
         for line in text.splitlines():
             header, match = _COMPUTATION.match(line), _INSTRUCTION.match(line)
-            if header:
-                home = header[1]
-            elif match and home:
-                read._add(home, *match.groups())
-        return read
+            home = header[1] if header else home
+            if match and home:
+                self._add(home, *match.groups())
 
     def _add(self, home: str, name: str, type: str, opcode: str, operands: str, rest: str) -> None:
         calls = () if opcode in _OF_ELEMENTS else tuple(_NAME.findall(" ".join(_CALLED.findall(rest))))
         size = sum(math.prod(map(int, filter(None, sizes.split(",")))) for sizes in _SHAPE.findall(type))
-        sizes = [self.instructions[operand].size for operand in _NAME.findall(operands) if operand in self.instructions]
+        sizes = [max(self.instructions[operand].size, 1) for operand in _NAME.findall(operands) if operand in self.instructions]
         metadata, trips = _METADATA.search(rest), _TRIPS.search(rest)
         scope = Scope.of(metadata[1]) if metadata else None
-        work = _work(opcode, max(size, 1), [max(each, 1) for each in sizes])
-        instruction = Instruction(name, home, size, work, calls, scope, int(trips[1]) if trips else 1)
-        self.instructions[name] = instruction
-        self.computations[home].append(instruction)
+        work = _work(opcode, max(size, 1), sizes)
+        self.instructions[name] = Instruction(name, home, size, work, calls, scope, int(trips[1]) if trips else 1)
+        self.computations[home].append(self.instructions[name])
         self.callers.update(dict.fromkeys(calls, name))
 
     def scope(self, name: str) -> Scope:

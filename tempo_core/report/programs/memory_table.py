@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from tempo_core.ir.names.user_lines import span
-from tempo_core.report.pages.page import aligned
+from tempo_core.report.pages.page import Table, aligned, table_of
 from tempo_core.report.pages.trace import Event, bar
 from tempo_core.runtime.cost.usage import DEVICE, HOST, Moment, PlannedTensor, Usage
 
@@ -15,7 +15,6 @@ WIDTH = 100
 SMALL = 0.01  # a share of all bytes: smaller stores share the last row
 PAIR = 2  # groups of up to so many tensors have a row for each tensor
 COLUMNS = ("tensor", "kind", "type", "slots", "bytes", "line")
-MOMENTS = ("moment", "device bytes", "host bytes")
 FEW = 10  # so many rows are shown, however small they are
 
 
@@ -105,31 +104,34 @@ def _rounded(bytes: int) -> str:
 def usage_text(usage: Usage, full: bool) -> str:
     """The peaks, and the tensors in memory then; with `full`, all tensors with the moments from which and to which they live."""
     lines = []
-    for place, peak, bytes in usage.peaks:
+    for (place, peak, bytes), table in zip(usage.peaks, at_peaks(usage), strict=True):
         line = span([peak.line])
         at = f", at {peak.statement}{f' @ {line}' if line else ''}" if place == DEVICE and peak.statement else ""
         lines.append(f"peak on the {place}: {bytes:,} bytes in {peak}{at}{_about(peak, place)}")
-        if not full:
-            rows = [cells for cells, _ in largest(usage.alive(peak, place))]
-            lines += [f"  {line}" for line in aligned([COLUMNS, *rows])] if rows else []
+        lines += [f"  {line}" for line in table.lines()] if table.rows and not full else []
     if full:
-        head = (*COLUMNS, "place", "moments")
         ordered = sorted(usage.tensors, key=lambda t: -t.bytes)
-        lines += ["", *aligned([head, *((*_planned(t), t.place, f"{t.first} to {t.last}") for t in ordered)])]
-        moments = ((str(k), *at_moment(moment)) for k, moment in enumerate(usage.moments))
-        lines += ["", *aligned([("moment", "", *MOMENTS[1:]), *moments])]
+        tensors = [((*_planned(t), t.place, f"{t.first} to {t.last}"), t.bytes) for t in ordered]
+        lines += ["", *table_of("tensors", (*COLUMNS, "place", "moments"), tensors).lines(), "", *over_time(usage).lines()]
     return "\n".join(lines)
 
 
-def largest(tensors: Sequence[PlannedTensor]) -> list[tuple[tuple[str, ...], int]]:
-    """The cells and the bytes of tensors, the largest first; the small ones share the last row."""
-    rows, rest = [(_planned(tensor), tensor.bytes) for tensor in tensors[:FEW]], sum(tensor.bytes for tensor in tensors[FEW:])
-    return [*rows, ((f"{len(tensors) - FEW} smaller ones", "", "", "", f"{rest:,}", ""), rest)] if tensors[FEW:] else rows
+def at_peaks(usage: Usage) -> list[Table]:
+    """For the device and for the host: the tensors in memory at its peak, the largest first; the small ones share the last row."""
+    tables = []
+    for place, peak, _ in usage.peaks:
+        tensors = usage.alive(peak, place)
+        rows, rest = [(_planned(tensor), tensor.bytes) for tensor in tensors[:FEW]], sum(tensor.bytes for tensor in tensors[FEW:])
+        rows += [((f"{len(tensors) - FEW} smaller ones", "", "", "", f"{rest:,}", ""), rest)] if tensors[FEW:] else []
+        tables.append(table_of(f"on the {place}, at the peak", COLUMNS, rows))
+    return tables
 
 
-def at_moment(moment: Moment) -> tuple[str, ...]:
-    """The cells of a moment: its name, and the bytes in memory then."""
-    return str(moment), f"{moment.device_bytes:,}", f"{moment.host_bytes:,}"
+def over_time(usage: Usage) -> Table:
+    """The bytes in memory at each moment."""
+    moments = [(str(k), str(m), f"{m.device_bytes:,}", f"{m.host_bytes:,}") for k, m in enumerate(usage.moments)]
+    sizes = [moment.device_bytes + moment.host_bytes for moment in usage.moments]
+    return table_of("memory over time", ("moment", "", "device bytes", "host bytes"), list(zip(moments, sizes, strict=True)))
 
 
 def _planned(tensor: PlannedTensor) -> tuple[str, ...]:
@@ -142,7 +144,7 @@ def memory_trace(usage: Usage) -> Iterator[Event]:
     for at, moment in enumerate(usage.moments):
         yield bar(str(moment), 1e3 * at, 1e3, details=asdict(moment))
         bytes = {DEVICE: moment.device_bytes, HOST: moment.host_bytes}
-        yield {"name": "bytes", "ph": "C", "ts": 1e3 * at, "pid": 0, "args": bytes}
-    for track, tensor in enumerate(sorted(usage.tensors, key=lambda tensor: (tensor.place, -tensor.bytes)), 1):
-        yield {"name": "thread_name", "ph": "M", "pid": 0, "tid": track, "args": {"name": f"{tensor.place}: {tensor.name}"}}
+        yield {"name": "bytes", "ph": "C", "ts": 1e3 * at, "pid": 1, "args": bytes}
+    for track, tensor in enumerate(sorted(usage.tensors, key=lambda tensor: (tensor.place, -tensor.bytes)), 2):
+        yield {"name": "thread_name", "ph": "M", "pid": 1, "tid": track, "args": {"name": f"{tensor.place}: {tensor.name}"}}
         yield bar(tensor.name, 1e3 * tensor.first, 1e3 * (tensor.last + 1 - tensor.first), track, asdict(tensor))

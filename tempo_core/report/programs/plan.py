@@ -169,60 +169,46 @@ class Plan(Shown):
         """
         write_trace(path, lambda: memory_table.memory_trace(self.usage), "the memory", 'plan.draw("memory.json")')
 
-    def _programs(self) -> list[str]:
-        """The device programs, a line each: `2: once each t`."""
+    def _sections(self, full: bool = False) -> list[tuple[str, str]]:
+        """Titles and texts. The device programs have a line each: `2: once each t`."""
         programs = [f"{number}: {f'once each {place}' if place else 'once'}" for number, place in enumerate(self.device_programs)]
         programs = [f"{line}; {moves}" if moves else line for line, moves in zip(programs, self.moves, strict=True)]
-        has_stores = any(t.persistent for t in self.tensors) and bool(self.device_programs)
-        return ["zeros for the stores: once", *programs] if has_stores else programs
+        if self.device_programs and any(t.persistent for t in self.tensors):
+            programs = ["zeros for the stores: once", *programs]
+        sections = [("schedule", self.schedule if full else self.outline), ("storage", self.memory(full))]
+        sections += [(f"device programs: {len(programs)}", "\n".join(programs)), ("memory", memory_table.peaks_text(self.usage))]
+        return sections + [
+            (title, text) for title, text in (("devices", self.devices), ("written out", self.written_out)) if text
+        ]
 
     def _page(self) -> Page:
-        usage, programs = self.usage, self._programs()
         facts = [("stores", f"{self.bytes:,} bytes between device programs")]
-        facts += [(peak, at) for peak, _, at in (line.partition(": ") for line in memory_table.peaks_text(usage).splitlines())]
-        tables = [
-            Table(f"on the {at}, at the peak", memory_table.COLUMNS, (Group(with_bars(memory_table.largest(alive))),))
-            for at, peak, _ in usage.peaks
-            if (alive := usage.alive(peak, at))
+        facts += [
+            (peak, at) for peak, _, at in (line.partition(": ") for line in memory_table.peaks_text(self.usage).splitlines())
         ]
-        texts = [("schedule", self.outline), (f"device programs: {len(programs)}", "\n".join(programs))]
-        texts += [("written out", self.written_out), ("devices", self.devices)]
-        shown = [Text(title, text) for title, text in texts if text]
-        over_time = with_bars(
-            [(memory_table.at_moment(moment), moment.device_bytes + moment.host_bytes) for moment in usage.moments]
-        )
-        moments = Table("memory over time", memory_table.MOMENTS, (Group(over_time),))
-        return Page("plan", tuple(facts), (self._by_line(), *tables, *shown, moments))
+        texts = [Text(title, text) for title, text in self._sections() if text and title not in ("storage", "memory")]
+        tables = (table for table in memory_table.at_peaks(self.usage) if table.rows)
+        return Page("plan", tuple(facts), (self._by_line(), *tables, *texts, memory_table.over_time(self.usage)))
 
     def _by_line(self) -> Table:
         """The stores under the user's lines, in the order of the lines."""
         planned = sorted(self.usage.tensors, key=lambda tensor: (tensor.place == DEVICE, -tensor.first))
         lives = {tensor.name: _life(tensor, self.usage.moments) for tensor in planned}
-        lines: dict[str, list[StoredTensor]] = {}
-        for stored in sorted(self.tensors, key=lambda stored: -stored.bytes):
-            lines.setdefault(stored.line, []).append(stored)
-        sums = {line: sum(stored.bytes for stored in tensors) for line, tensors in lines.items()}
-        groups = []
+        lines: dict[str, list[tuple[tuple[str, ...], int]]] = {}
+        for t in sorted(self.tensors, key=lambda stored: -stored.bytes):
+            life = lives.get(t.name, "") if t.persistent else "inside a device program" if self.device_programs else ""
+            lines.setdefault(t.line, []).append(((t.name, t.kind, t.type, t.slots_text, f"{t.bytes:,}", life), t.bytes))
+        sums = {line: sum(size for _, size in rows) for line, rows in lines.items()}
+        groups, most = [], max(sums.values(), default=0)
         for line in sorted(lines, key=lambda line: (not line, split_line(line))):
-            rows = []
-            for t in lines[line]:
-                life = lives.get(t.name, "") if t.persistent else "inside a device program" if self.device_programs else ""
-                rows.append(((t.name, t.kind, t.type, t.slots_text, f"{t.bytes:,}", life), t.bytes))
             where, code = place(line)
-            most = max(sums.values())
-            share = sums[line] / most if most else 0.0
-            groups.append(
-                Group(with_bars(rows, most), code or where or "no line of the program", where, f"{sums[line]:,}", share)
-            )
+            title, share = code or where or "no line of the program", sums[line] / most if most else 0.0
+            groups.append(Group(with_bars(lines[line], most), title, where, f"{sums[line]:,}", share))
         return Table("stores by line", ("tensor", "store", "type", "slots", "bytes", "in memory"), tuple(groups))
 
     def text(self, full: bool = False) -> str:
         """Schedule, stores and device programs. With `full`, each statement and each store has a line of its own."""
-        programs = self._programs()
-        sections = [("schedule", self.schedule if full else self.outline), ("storage", self.memory(full))]
-        sections += [(f"device programs: {len(programs)}", "\n".join(programs)), ("memory", memory_table.peaks_text(self.usage))]
-        sections += [(title, text) for title, text in (("devices", self.devices), ("written out", self.written_out)) if text]
-        return "\n".join(f"{title}\n{textwrap.indent(text.rstrip(), '  ')}\n" for title, text in sections)
+        return "\n".join(f"{title}\n{textwrap.indent(text.rstrip(), '  ')}\n" for title, text in self._sections(full))
 
 
 def _times(loops: Loops) -> int:

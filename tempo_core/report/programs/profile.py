@@ -29,7 +29,7 @@ from tempo_core.ir.names.user_lines import Sources, span
 from tempo_core.ir.ops import Dataflow, End, Sink, Udf
 from tempo_core.ir.udf import Fed
 from tempo_core.report.pages.html import Shown
-from tempo_core.report.pages.page import Group, Page, Table, with_bars
+from tempo_core.report.pages.page import Page, Table, table_of
 from tempo_core.report.pages.trace import flame, write_trace
 from tempo_core.runtime.cost.cost import Cost
 from tempo_core.runtime.feeds import Feeds
@@ -205,8 +205,8 @@ class Profile(Shown, Generic[R]):
         return Page("profile", facts, self._tables())
 
     def _tables(self) -> tuple[Table, ...]:
-        rows = {by: with_bars([(_cells(row, self.seconds), row.seconds) for row in _few(self.rows(by))]) for by in KINDS}
-        return tuple(Table(f"by {by}", _columns(by), (Group(rows[by]),)) for by in KINDS)
+        rows = {by: [(_cells(row, self.seconds), row.seconds) for row in _few(self.rows(by))] for by in KINDS}
+        return tuple(table_of(f"by {by}", _columns(by), rows[by]) for by in KINDS)
 
 
 def _time(seconds: float) -> str:

@@ -60,7 +60,7 @@ class ProfiledProgram:
         self.texts: dict[int, HloText] = {}
         for segment in self.staged.segments:
             compiled: Any = segment.compiled
-            self.texts[segment.number] = HloText.of(compiled.as_text())
+            self.texts[segment.number] = HloText(compiled.as_text())
             segment.compiled = annotate_function(compiled, f"{LAUNCH}{segment.number}")
         self.paths: dict[
             str, tuple[Frame, ...]

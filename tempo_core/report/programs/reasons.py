@@ -38,7 +38,7 @@ def loops(scheduled: Scheduled, reasons: Mapping[str, Iterable[str]]) -> str:
     lines = []
     for step, its_loops in labels.items():
         lines.append(f"  {step}: {', '.join(its_loops)}")
-        lines += [f"    {reason}" for reason in _few(reasons.get(step, ())) or [_OPTION]]
+        lines += [f"    {reason}" for reason in few(reasons.get(step, ())) or [_OPTION]]
     return "\n".join(["steps that stay loops", *lines]) if lines else ""
 
 
@@ -57,7 +57,7 @@ def large_stores(scheduled: Scheduled, sources: Sources, peak: int) -> dict[Key,
             reader, edge = read.reader.node, replace(read.edge, condition=TRUE, index=tuple(map(_written, read.edge.index)))
             line = span(sources.of(reader)[:1])
             by.append(f"`{statements[reader.id]}`{place_of(graph, reader, edge)}" + (f" ({line})" if line else ""))
-        why = f"kept for {', '.join(_few(dict.fromkeys(by)))}; " if by else ""
+        why = f"kept for {', '.join(few(dict.fromkeys(by)))}; " if by else ""
         ways = dict.fromkeys(way for read in reads for way in _smaller(scheduled, key, read, back))
         line = span([sources.of_value(graph[key[0]], key[1])])
         place = f"`{values[key]}`" + (f" ({line})" if line else "")
@@ -99,6 +99,7 @@ def _written(index: Index) -> Index:
     return replace(index, size=None) if isinstance(index, Range) else index
 
 
-def _few(texts: Iterable[str]) -> list[str]:
+def few(texts: Iterable[str]) -> list[str]:
+    """The first texts, and how many there are besides."""
     listed = list(texts)
     return listed[:LISTED] + ([f"{len(listed) - LISTED} more"] if len(listed) > LISTED else [])

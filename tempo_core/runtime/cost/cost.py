@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tempo_core.report.pages.page import aligned
-from tempo_core.symbolic.expr import Atom, Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
+from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.isl.counting import Count
 
 if TYPE_CHECKING:
@@ -104,14 +104,10 @@ class Translation:
         import sympy
 
         self.sympy, self.derived = sympy, derived
-        self._atoms: dict[Atom, Any] = {}
 
     def of(self, expression: Expr, /) -> Any:
-        parts = []
-        for monomial, coefficient in expression.terms:
-            factors = [self._atom(atom) ** power for atom, power in monomial]
-            parts.append(self.sympy.Mul(coefficient, *factors))
-        return self.sympy.Add(*parts)
+        values = {s: self.of(self.derived[s]) if s in self.derived else self.sympy.Symbol(s.name) for s in expression.symbols}
+        return self.sympy.sympify(expression.evaluate(values, self.sympy.Min, self.sympy.Max))
 
     def count(self, count: Count, /) -> Any:
         return self.sympy.expand(self.of(count.numerator) / count.denominator)
@@ -124,21 +120,6 @@ class Translation:
 
     def sum(self, parts: Iterable[Any], /) -> Any:
         return self.sympy.Add(*parts).expand()
-
-    def _atom(self, atom: Atom) -> Any:
-        if atom not in self._atoms:
-            self._atoms[atom] = self._new_atom(atom)
-        return self._atoms[atom]
-
-    def _new_atom(self, atom: Atom) -> Any:
-        if isinstance(atom, Symbol):
-            return self.of(self.derived[atom]) if atom in self.derived else self.sympy.Symbol(atom.name)
-        if isinstance(atom, (Minimum, Maximum)):
-            combine = self.sympy.Min if isinstance(atom, Minimum) else self.sympy.Max
-            return combine(*map(self.of, atom.args))
-        assert isinstance(atom, (FloorDivide, Modulo))
-        numerator, denominator = self.of(atom.numerator), self.of(atom.denominator)
-        return self.sympy.floor(numerator / denominator) if isinstance(atom, FloorDivide) else numerator % denominator
 
 
 class NoTranslation(Translation):

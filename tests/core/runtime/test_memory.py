@@ -209,7 +209,7 @@ def test_json_and_trace_have_the_same_tensors(tmp_path: Path) -> None:
     events = json.loads((tmp_path / "memory.json").read_text())["traceEvents"]
     in_all = [event["args"] for event in events if event["ph"] == "C"]
     assert in_all == [{"device": moment["device_bytes"], "host": moment["host_bytes"]} for moment in read["moments"]]
-    of_tensors = [event for event in events if event["ph"] == "X" and event["tid"]]
+    of_tensors = [event for event in events if event["ph"] == "X" and event["tid"] > 1]
     assert len({event["tid"] for event in of_tensors}) == len(of_tensors), "tensors share a track"
     for at, moment in enumerate(read["moments"]):
         alive = [event["args"] for event in of_tensors if event["ts"] <= 1000 * at < event["ts"] + event["dur"]]

@@ -122,26 +122,26 @@ ENTRY %main (a: f32[8,16], b: f32[16,4]) -> (s32[], f32[8,4]) {
 
 
 def test_a_kernel_is_divided_among_its_statements() -> None:
-    text = HloText.of(TEXT)
+    text = HloText(TEXT)
     shares = text.shares("fusion.1", {"fusion.1"})
     assert shares == {Scope((0,), (5, None), 2): 0.5, Scope((0,), (6, 1)): 0.5}
     assert text.shares("dot.1", set()) == {Scope((), (1, None)): 1.0}
 
 
 def test_a_loop_has_its_own_time_if_its_operations_are_measured() -> None:
-    text = HloText.of(TEXT)
+    text = HloText(TEXT)
     assert text.shares("while.1", {"while.1", "fusion.1"}) == {Scope((0,)): 1.0}
     assert set(text.shares("while.1", {"while.1"})) == {Scope((0,), (5, None), 2), Scope((0,), (6, 1))}
 
 
 def test_an_operation_without_a_name_belongs_to_its_loop() -> None:
-    text = HloText.of(TEXT)
+    text = HloText(TEXT)
     assert text.shares("copy.1", set()) == {Scope((0,)): 1.0}
     assert text.shares("unknown", set()) == {Scope(): 1.0}
 
 
 def test_the_work_of_a_product_is_the_number_of_its_pairs() -> None:
-    text = HloText.of(TEXT)
+    text = HloText(TEXT)
     assert text.instructions["dot.1"].work == 8 * 16 * 4
     assert text.instructions["while.1"].trips == 3
 
