@@ -291,6 +291,7 @@ def checked(function: F, name: str = "") -> F:
             values, named = call.checked(args, keywords)
             return function(*values, **named)
 
+    checking.__name__ = call.name
     return checking  # type: ignore[return-value]
 
 

@@ -9,8 +9,8 @@ from tempo_core.errors import ArgumentError, ContextError, DTypeError, ShapeErro
 from tempo_core.frontend.aliases import Domain, Shape, Tree
 from tempo_core.frontend.arguments import checked, is_value, shown
 from tempo_core.frontend.base_context import BaseContext
-from tempo_core.frontend.functions import as_tensor, check_dtype, evaluate, shape_of
-from tempo_core.frontend.tensor import Tensor, Value, apply, of_node
+from tempo_core.frontend.methods.operands import check_dtype, shape_of
+from tempo_core.frontend.tensor import Tensor, Value, apply, as_tensor, evaluate, of_node
 from tempo_core.ir import ops
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.ir.udf import Custom, Fed

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from tempo_core.errors import IndexingError
 from tempo_core.frontend.arguments import shown
 from tempo_core.frontend.base import BaseTensor
-from tempo_core.frontend.functions import at_position, expand_dims, flip
-from tempo_core.frontend.tensor import SpatialKey, Tensor, Value, apply, computes
+from tempo_core.frontend.methods.indexing import at_position
+from tempo_core.frontend.methods.nodes import apply
 from tempo_core.ir.ops import Slice
 from tempo_core.symbolic.expr import Expr
 
 
-@computes
-def spatially_indexed(x: Tensor, key: SpatialKey) -> Tensor:
+def spatially_indexed(x: Any, key: Any) -> Any:
     """The elements at `key`: `x.spatial[0]`, `x.spatial[:, 1:t]`, `x.spatial[..., None]`, `x.spatial[positions]`."""
     parts = list(key) if isinstance(key, tuple) else [key]
     count = sum(1 for p in parts if p is not None and p is not Ellipsis)
@@ -36,23 +35,23 @@ def spatially_indexed(x: Tensor, key: SpatialKey) -> Tensor:
     axis = 0
     for part in parts:
         if part is None:
-            x = expand_dims(x, axis)
+            x = x.expand_dims(axis)
             axis += 1
         elif isinstance(part, slice):
             x = _sliced(x, axis, part)
             axis += 1
         else:
             rank = part.rank if isinstance(part, BaseTensor) else np.ndim(part) if isinstance(part, (list, np.ndarray)) else 0
-            x = at_position(x, axis, cast(Value, part))
+            x = at_position(x, axis, part)
             axis += rank
     return x
 
 
-def _sliced(x: Tensor, axis: int, part: slice) -> Tensor:
+def _sliced(x: Any, axis: int, part: slice) -> Any:
     size = x.type.shape[axis]
     stride = int(_end(part.step, Expr.of(1), Expr.of(0)))
     if stride == -1 and part.start is None and part.stop is None:
-        return flip(x, axis)
+        return x.flip(axis)
     if stride < 1:
         raise IndexingError(f"the stride {stride} of a spatial slice is not positive", hint="to reverse an axis: x.flip(axis)")
     start, stop = _end(part.start, Expr.of(0), size), _end(part.stop, size, size)

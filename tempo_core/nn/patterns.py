@@ -101,7 +101,7 @@ def _part(part: Slice, symbol: Symbol, length: int) -> Part:
 def _inside(part: Slice, symbol: Symbol, rows: Tensor, columns: Tensor, length: Expr) -> Tensor:
     start, stop, stride = (_evaluated(Expr.of(end), {symbol: rows}) for end in _ends(part, length))
     inside = fn.logical_and(columns >= start, columns < stop)
-    return inside if part.step in (None, 1) else fn.logical_and(inside, fn.equal(fn.mod(columns - start, stride), 0))
+    return inside if part.step in (None, 1) else fn.logical_and(inside, fn.equal(fn.remainder(columns - start, stride), 0))
 
 
 def _ends(part: Slice, T: IntoExpr) -> tuple[Any, Any, int]:

@@ -15,7 +15,7 @@ def global_norm(tensors: Sequence[Tensor], over: Domain = ()) -> Tensor:
     """The Euclidean norm of all elements of all tensors, at all points of the steps in `over`."""
     with tensors[0].context:
         steps = domain_steps(over)
-    squares = [fn.total(_at_all_points(fn.square(g), steps)) for g in tensors]
+    squares = [fn.sum(_at_all_points(fn.square(g), steps)) for g in tensors]
     return fn.sqrt(sum(squares[1:], squares[0]))
 
 

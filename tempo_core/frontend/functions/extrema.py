@@ -7,7 +7,6 @@ from typing import Any, overload
 from tempo_core.errors import ArgumentError
 from tempo_core.frontend.arguments import checked, checked_as
 from tempo_core.frontend.base import BaseTensor
-from tempo_core.frontend.functions.arithmetic import maximum_of, minimum_of
 from tempo_core.frontend.tensor import Tensor, UserExpr, Value, user_maximum, user_minimum
 from tempo_core.symbolic.expr import Expr, IntoExpr
 
@@ -41,7 +40,7 @@ def minimum(x: Value, y: Value) -> Tensor: ...
 @checked
 def minimum(x: Any, y: Any) -> Any:
     """Elementwise minimum of tensors; of two symbolic expressions, an expression."""
-    return user_minimum(x, y) if _is_symbolic(x) and _is_symbolic(y) else minimum_of(x, y)
+    return user_minimum(x, y) if _is_symbolic(x) and _is_symbolic(y) else Tensor._minimum(x, y)
 
 
 @overload
@@ -51,7 +50,7 @@ def maximum(x: Value, y: Value) -> Tensor: ...
 @checked
 def maximum(x: Any, y: Any) -> Any:
     """Elementwise maximum of tensors; of two symbolic expressions, an expression."""
-    return user_maximum(x, y) if _is_symbolic(x) and _is_symbolic(y) else maximum_of(x, y)
+    return user_maximum(x, y) if _is_symbolic(x) and _is_symbolic(y) else Tensor._maximum(x, y)
 
 
 def _is_symbolic(value: object) -> bool:

@@ -1,0 +1,188 @@
+"""Elementwise functions that are not methods of tensors. Operands broadcast; dtypes are promoted."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+
+from tempo_core.frontend.arguments import checked
+from tempo_core.frontend.functions.creation import constant
+from tempo_core.frontend.methods.operators import computed_by
+from tempo_core.frontend.tensor import Tensor, Value, aligned, as_tensor
+from tempo_core.ir import ops
+from tempo_core.ir.types import is_float
+
+where = Tensor._where
+
+
+@computed_by(ops.Unary("tan"))
+def tan(x: Value) -> Tensor:
+    """The tangent of radians, elementwise."""
+
+
+@computed_by(ops.Unary("asin"))
+def arcsin(x: Value) -> Tensor:
+    """The angle in radians whose sine is `x`, in [-π/2, π/2]."""
+
+
+@computed_by(ops.Unary("acos"))
+def arccos(x: Value) -> Tensor:
+    """The angle in radians whose cosine is `x`, in [0, π]."""
+
+
+@computed_by(ops.Unary("atan"))
+def arctan(x: Value) -> Tensor:
+    """The angle in radians whose tangent is `x`, in (-π/2, π/2)."""
+
+
+@computed_by(ops.Unary("sinh"))
+def sinh(x: Value) -> Tensor:
+    """The hyperbolic sine, elementwise."""
+
+
+@computed_by(ops.Unary("cosh"))
+def cosh(x: Value) -> Tensor:
+    """The hyperbolic cosine, elementwise."""
+
+
+@computed_by(ops.Unary("asinh"))
+def arcsinh(x: Value) -> Tensor:
+    """The inverse of `sinh`, elementwise."""
+
+
+@computed_by(ops.Unary("acosh"))
+def arccosh(x: Value) -> Tensor:
+    """The inverse of `cosh`, elementwise."""
+
+
+@computed_by(ops.Unary("atanh"))
+def arctanh(x: Value) -> Tensor:
+    """The inverse of `tanh`, elementwise."""
+
+
+@computed_by(ops.Binary("atan2"))
+def arctan2(x: Value, y: Value) -> Tensor:
+    """The angle in radians of the point with first coordinate `y` and second coordinate `x`, in (-π, π]."""
+
+
+@computed_by(ops.Binary("logaddexp"))
+def logaddexp(x: Value, y: Value) -> Tensor:
+    """`log(exp(x) + exp(y))`, without overflow, also for infinite operands.
+
+    Two equal infinities have half of the gradient each.
+    """
+
+
+def _truth(x: Value) -> Tensor:
+    """Whether each number is not 0. NaN is not 0."""
+    tensor = as_tensor(x)
+    return tensor if tensor.dtype == "bool" else tensor != 0
+
+
+@checked
+def logical_not(x: Value) -> Tensor:
+    """Whether `x` is 0."""
+    return ~_truth(x)
+
+
+@checked
+def logical_and(x: Value, y: Value) -> Tensor:
+    """Whether neither `x` nor `y` is 0."""
+    return _truth(x) & _truth(y)
+
+
+@checked
+def logical_or(x: Value, y: Value) -> Tensor:
+    """Whether `x` or `y`, or both, are not 0."""
+    return _truth(x) | _truth(y)
+
+
+@checked
+def logical_xor(x: Value, y: Value) -> Tensor:
+    """Whether exactly one of `x` and `y` is not 0."""
+    return _truth(x) ^ _truth(y)
+
+
+@checked
+def nan_to_num(x: Value, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+    """Numbers in place of NaN and of infinities: by default 0 and the largest and lowest finite ones."""
+    x = as_tensor(x)
+    if not is_float(x.dtype):
+        return x
+    limits = ml_dtypes.finfo(ml_dtypes.bfloat16) if x.dtype == "bfloat16" else np.finfo(x.dtype)
+    high, low = float(limits.max) if posinf is None else posinf, float(limits.min) if neginf is None else neginf
+    return where(x.isfinite(), x, where(x.isnan(), nan, where(x > 0, constant(high, x.dtype), constant(low, x.dtype))))
+
+
+@checked
+def stop_gradient(x: Value) -> Tensor:
+    """`x` as a constant to differentiation; `x.detach()`."""
+    return as_tensor(x).detach()
+
+
+@checked
+def exp2(x: Value) -> Tensor:
+    """`2 ** x`."""
+    return (as_tensor(x) * math.log(2)).exp()
+
+
+@checked
+def log2(x: Value) -> Tensor:
+    """The logarithm to base 2."""
+    return as_tensor(x).log() * (1 / math.log(2))
+
+
+@checked
+def log10(x: Value) -> Tensor:
+    """The logarithm to base 10."""
+    return as_tensor(x).log() * (1 / math.log(10))
+
+
+@checked
+def hypot(x: Value, y: Value) -> Tensor:
+    """`sqrt(x**2 + y**2)`, without overflow; its gradient at (0, 0) is 0.
+
+    The larger operand is factored out. The value does not depend on that choice, so derivatives of every order are right at ties and where
+    one operand is 0. The larger operand keeps its sign, and is 0 or infinite only where the result is.
+    """
+    a, b = aligned(x, y)
+    swapped = b.abs() > a.abs()
+    high, low = where(swapped, b, a), where(swapped, a, b)
+    size = high.abs()
+    is_infinite = size == math.inf
+    ratio = where(is_infinite, 0, low) / where(logical_or(is_infinite, size == 0), 1, high)
+    return size * (1 + ratio * ratio).sqrt()
+
+
+@checked
+def isclose(x: Value, y: Value, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
+    """Where `|x - y| <= atol + rtol * |y|`, or both are the same infinity."""
+    a, b = aligned(x, y)
+    near = (a - b).abs() <= atol + rtol * b.abs()
+    return (a == b) | (b.isfinite() & near)
+
+
+# -- activations ------------------------------------------------------------------------------------------------------
+
+
+@checked
+def leaky_relu(x: Value, slope: float = 0.01) -> Tensor:
+    """`x` above 0, `slope * x` below."""
+    tensor = as_tensor(x)
+    return where(tensor <= 0, tensor * slope, tensor)
+
+
+@checked
+def elu(x: Value, alpha: float = 1.0) -> Tensor:
+    """`x` above 0, `alpha * (exp(x) - 1)` below (Clevert et al., 2016)."""
+    tensor = as_tensor(x)
+    below = tensor <= 0
+    return where(below, where(below, tensor, 0).expm1() * alpha, tensor)
+
+
+@checked
+def log_sigmoid(x: Value) -> Tensor:
+    """`log(sigmoid(x))`, without overflow."""
+    return -(-as_tensor(x)).softplus()
