@@ -8,9 +8,8 @@ from tempo_core.frontend import functions, random
 from tempo_core.frontend.autodiff.backward import grad
 from tempo_core.frontend.carry import carry
 from tempo_core.frontend.functions import *  # noqa: F403
-from tempo_core.frontend.functions.extrema import greatest_index as max
-from tempo_core.frontend.functions.extrema import least_index as min
-from tempo_core.frontend.functions.extrema import maximum, minimum
+from tempo_core.frontend.functions import greatest_index as max
+from tempo_core.frontend.functions import least_index as min
 from tempo_core.frontend.inputs import input, sink, spec, udf
 from tempo_core.frontend.library import fft, linalg
 from tempo_core.frontend.library.complex import Complex
@@ -27,7 +26,7 @@ from tempo_core.runtime.live.state_file import Snapshot
 
 __all__ = [
     "Complex", "Config", "Context", "Expr", "JaxFunction", "JaxState", "Machine", "Profile", "Program", "Recurrence", "Run", "Snapshot", "Tensor",
-    "carry", "errors", "fft", "grad", "input", "linalg", "max", "maximum", "min", "minimum", "nn", "optim", "random", "recurrence", "sink", "spec",
+    "carry", "errors", "fft", "grad", "input", "linalg", "max", "min", "nn", "optim", "random", "recurrence", "sink", "spec",
     "typing", "udf", "upto", "use_cpu_devices",
 ]  # fmt: skip
 __all__ += functions.__all__

@@ -17,7 +17,21 @@ if TYPE_CHECKING:
     from typing import Self
 
 Number = float | np.generic | Array  # that is not whole: it makes a tensor of a step, `t * 0.5`
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")  # the class of tensors, which stands above this file
+
+
+def _swapped(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: operation(b, a)
+
+
+def _like(method: F, operation: Callable[[Any, Any], Any]) -> F:
+    """The operator that `operation` computes, with the types of another one."""
+
+    def operator(self: Expression[Any], other: Any) -> Any:
+        return self._with(other, operation)
+
+    return operator  # type: ignore[return-value]
 
 
 class Expression(Expr, Generic[T]):
@@ -61,66 +75,23 @@ class Expression(Expr, Generic[T]):
     def __add__(self, other: Any) -> Any:
         return self._with(other, operator.add)
 
-    @overload
-    def __radd__(self, other: IntoExpr) -> Self: ...
-    @overload
-    def __radd__(self, other: Number) -> T: ...
-    def __radd__(self, other: Any) -> Any:
-        return self._with(other, _swapped(operator.add))
-
-    @overload  # type: ignore[override]
-    def __sub__(self, other: IntoExpr) -> Self: ...
-    @overload
-    def __sub__(self, other: Number) -> T: ...
-    def __sub__(self, other: Any) -> Any:
-        return self._with(other, operator.sub)
-
-    @overload
-    def __rsub__(self, other: IntoExpr) -> Self: ...
-    @overload
-    def __rsub__(self, other: Number) -> T: ...
-    def __rsub__(self, other: Any) -> Any:
-        return self._with(other, _swapped(operator.sub))
-
-    @overload  # type: ignore[override]
-    def __mul__(self, other: IntoExpr) -> Self: ...
-    @overload
-    def __mul__(self, other: Number) -> T: ...
-    def __mul__(self, other: Any) -> Any:
-        return self._with(other, operator.mul)
-
-    @overload
-    def __rmul__(self, other: IntoExpr) -> Self: ...
-    @overload
-    def __rmul__(self, other: Number) -> T: ...
-    def __rmul__(self, other: Any) -> Any:
-        return self._with(other, _swapped(operator.mul))
-
-    @overload  # type: ignore[override]
-    def __floordiv__(self, other: IntoExpr) -> Self: ...
-    @overload
-    def __floordiv__(self, other: Number) -> T: ...
-    def __floordiv__(self, other: Any) -> Any:
-        return self._with(other, operator.floordiv)
-
-    @overload  # type: ignore[override]
-    def __mod__(self, other: IntoExpr) -> Self: ...
-    @overload
-    def __mod__(self, other: Number) -> T: ...
-    def __mod__(self, other: Any) -> Any:
-        return self._with(other, operator.mod)
+    __radd__ = _like(__add__, _swapped(operator.add))
+    __sub__ = _like(__add__, operator.sub)
+    __rsub__ = _like(__add__, _swapped(operator.sub))
+    __mul__ = _like(__add__, operator.mul)
+    __rmul__ = _like(__add__, _swapped(operator.mul))
+    __floordiv__ = _like(__add__, operator.floordiv)
+    __mod__ = _like(__add__, operator.mod)
 
     def __rfloordiv__(self, other: IntoExpr) -> Self:
         return self._with(other, _swapped(operator.floordiv))
 
-    def __rmod__(self, other: IntoExpr) -> Self:
-        return self._with(other, _swapped(operator.mod))
+    __rmod__ = _like(__rfloordiv__, _swapped(operator.mod))
 
     def __truediv__(self, other: object) -> T:
         return self._with(other, operator.truediv)
 
-    def __rtruediv__(self, other: object) -> T:
-        return self._with(other, _swapped(operator.truediv))
+    __rtruediv__ = _like(__truediv__, _swapped(operator.truediv))
 
     @overload  # type: ignore[override]
     def __pow__(self, other: int) -> Self: ...
@@ -162,27 +133,6 @@ class Expression(Expr, Generic[T]):
     def __lt__(self, other: Any) -> Any:
         return self._with(other, operator.lt)
 
-    @overload  # type: ignore[override]
-    def __le__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __le__(self, other: Number) -> T: ...
-    def __le__(self, other: Any) -> Any:
-        return self._with(other, operator.le)
-
-    @overload  # type: ignore[override]
-    def __gt__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __gt__(self, other: Number) -> T: ...
-    def __gt__(self, other: Any) -> Any:
-        return self._with(other, operator.gt)
-
-    @overload  # type: ignore[override]
-    def __ge__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __ge__(self, other: Number) -> T: ...
-    def __ge__(self, other: Any) -> Any:
-        return self._with(other, operator.ge)
-
-
-def _swapped(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda a, b: operation(b, a)
+    __le__ = _like(__lt__, operator.le)
+    __gt__ = _like(__lt__, operator.gt)
+    __ge__ = _like(__lt__, operator.ge)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from tempo_core.errors import ArgumentError, ShapeError
 from tempo_core.frontend.aliases import Domain, Shape
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base_context import BaseContext
-from tempo_core.frontend.elsewhere import OF_RANDOM, missing
+from tempo_core.frontend.elsewhere import OF_RANDOM, missing_from
 from tempo_core.frontend.functions import constant
 from tempo_core.frontend.inputs import domain_steps
 from tempo_core.frontend.methods.operands import shape_of
@@ -104,8 +104,4 @@ def categorical(logits: Tensor, domain: Domain | None = None) -> Tensor:
 NAMES = ("bernoulli", "bits", "categorical", "exponential", "gumbel", "normal", "permutation", "randint", "uniform")
 
 if not TYPE_CHECKING:  # for which it would be a name for everything
-
-    def __getattr__(name: str) -> NoReturn:
-        if name.startswith("_"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        raise missing("tp.random", name, NAMES, OF_RANDOM)
+    __getattr__ = missing_from("tp.random", NAMES, OF_RANDOM)

@@ -16,7 +16,7 @@ from tempo_core.frontend.methods.nodes import is_class_of_tensors
 from tempo_core.frontend.methods.reads import Reads, as_key
 from tempo_core.frontend.spatial import spatially_indexed
 from tempo_core.symbolic.condition import Bool
-from tempo_core.symbolic.expr import Expr, IntoExpr, maximum, minimum
+from tempo_core.symbolic.expr import Expr, IntoExpr
 from tempo_core.symbolic.limits import UpTo
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -102,16 +102,6 @@ class UserExpr(Expression["Tensor"]):
 
 
 of_user = UserExpr._of_user
-
-
-def user_minimum(*values: IntoExpr) -> UserExpr:
-    """The least of some expressions, for the user."""
-    return UserExpr(minimum(*values))
-
-
-def user_maximum(*values: IntoExpr) -> UserExpr:
-    """The greatest of some expressions, for the user."""
-    return UserExpr(maximum(*values))
 
 
 class Sizes(tuple[UserExpr, ...]):

@@ -115,7 +115,7 @@ def _ends(part: Slice, T: IntoExpr) -> tuple[Any, Any, int]:
 def _evaluated(expression: Expr, values: Mapping[Symbol, Tensor]) -> Tensor:
     """An expression with tensors for some symbols; the others (steps and bounds) have their own values."""
     other_values: dict[Symbol, Any] = {symbol: fn.evaluate(symbol.expr) for symbol in expression.symbols if symbol not in values}
-    return fn.as_tensor(expression.evaluate({**other_values, **values}, fn.minimum_of, fn.maximum_of))
+    return fn.as_tensor(expression.evaluate({**other_values, **values}, fn.minimum, fn.maximum))
 
 
 causal = Pattern("causal", lambda t, T: slice(0, t + 1))

@@ -24,7 +24,7 @@ def clip_by_global_norm(gradients: Sequence[Tensor], max_norm: float, over: Doma
 
     `over` are steps whose points are clipped together, such as layers.
     """
-    scale = fn.minimum_of(max_norm / (global_norm(gradients, over) + 1e-6), 1.0)
+    scale = fn.minimum(max_norm / (global_norm(gradients, over) + 1e-6), 1.0)
     return [g * scale for g in gradients]
 
 
@@ -36,4 +36,4 @@ def _at_all_points(x: Tensor, over: tuple[Symbol, ...]) -> Tensor:
 
 def clip_by_value(gradients: Sequence[Tensor], max_value: float) -> list[Tensor]:
     """Gradients with each element brought into ±`max_value`."""
-    return [fn.minimum_of(fn.maximum_of(g, -max_value), max_value) for g in gradients]
+    return [fn.minimum(fn.maximum(g, -max_value), max_value) for g in gradients]

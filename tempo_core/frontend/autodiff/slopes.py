@@ -92,7 +92,7 @@ def _of_arctan2(g: Tensor, y: Tensor, x: Tensor, _: Tensor) -> tuple[Tensor, Ten
 
     The formula holds for every scale, so the scale counts as a constant in differentiation.
     """
-    larger = fn.maximum_of(fn.abs(x), fn.abs(y)).detach()
+    larger = fn.maximum(fn.abs(x), fn.abs(y)).detach()
     nowhere = fn.logical_or(fn.equal(larger, 0), fn.equal(larger, math.inf))
     scale = fn.where(nowhere, 1, larger)
     v, u = fn.where(nowhere, 0, y) / scale, fn.where(nowhere, 1, x) / scale

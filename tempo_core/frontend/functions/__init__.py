@@ -50,7 +50,7 @@ repeat, tile, roll = Tensor.repeat, Tensor.tile, Tensor.roll
 take, take_along_axis, take_along_last, one_hot = Tensor.take, Tensor.take_along_axis, Tensor._take_along_last, Tensor.one_hot
 scatter, scatter_add, index_add = Tensor.scatter, Tensor._scatter_add, Tensor.index_add
 diagonal, trace, tril, triu = Tensor.diagonal, Tensor.trace, Tensor.tril, Tensor.triu
-cast, index, maximum_of, minimum_of = Tensor.astype, Tensor.index, Tensor._maximum, Tensor._minimum
+cast, index = Tensor.astype, Tensor.index
 
 __all__ = [  # of these functions: those that users have under the same names
     "abs", "add", "all", "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "bincount", "bitwise_and",
@@ -59,7 +59,7 @@ __all__ = [  # of these functions: those that users have under the same names
     "expand_dims", "expm1", "eye", "flatten", "flip", "floor", "floor_divide", "full", "full_like", "gelu", "greater", "greater_equal", "histogram", "hypot",
     "index_add", "inner", "isclose", "isfinite", "isinf", "isnan", "leaky_relu", "less", "less_equal", "linear_scan", "log", "log1p",
     "log2", "log10", "log_sigmoid", "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp",
-    "matmul", "mean", "median", "moveaxis", "multiply", "nan_to_num", "negative", "norm", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad", "power", "prod",
+    "matmul", "maximum", "mean", "median", "minimum", "moveaxis", "multiply", "nan_to_num", "negative", "norm", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad", "power", "prod",
     "promote", "reciprocal", "relu", "remainder", "repeat", "reshape", "roll", "round", "rsqrt", "scatter", "scatter_add", "searchsorted", "segment_max",
     "segment_min", "segment_prod", "segment_sum", "sigmoid", "sign", "silu", "sin",
     "sinh", "softmax", "softplus", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take",

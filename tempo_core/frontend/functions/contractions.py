@@ -11,7 +11,8 @@ from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.methods.operands import distinct_axes
 from tempo_core.frontend.tensor import Tensor, Value, apply, as_tensor, factors
 from tempo_core.ir import ops
-from tempo_core.symbolic.expr import Expr, IntoExpr, maximum
+from tempo_core.symbolic.expr import Expr, IntoExpr
+from tempo_core.symbolic.expr import maximum as greatest
 
 Padding: TypeAlias = Union[str, IntoExpr, Sequence[Union[IntoExpr, tuple[IntoExpr, IntoExpr]]]]
 """Zeros around spatial dimensions: "SAME", "VALID", or numbers of zeros."""
@@ -182,7 +183,7 @@ def _padding(
         margins = []
         for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
             outputs = (size + stride - 1) // stride
-            total = maximum((outputs - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
+            total = greatest((outputs - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
             margins.append((total // 2, total - total // 2) if padding.upper() == "SAME" else (Expr.of(0), Expr.of(0)))
         return margins
     amounts = [padding] * len(sizes) if isinstance(padding, (int, Expr)) else padding

@@ -6,11 +6,11 @@ Transforms have gradients of every order, and are computed in float32, or in flo
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from tempo_core.errors import ArgumentError
 from tempo_core.frontend.arguments import checked
-from tempo_core.frontend.elsewhere import OF_FFT, missing
+from tempo_core.frontend.elsewhere import OF_FFT, missing_from
 from tempo_core.frontend.functions import library
 from tempo_core.frontend.library.complex import Complex
 from tempo_core.frontend.methods.operands import one_axis
@@ -79,8 +79,4 @@ def irfft(x: Value | Complex, n: int | None = None, axis: int = -1) -> Tensor:
 NAMES = ("fft", "ifft", "irfft", "rfft")
 
 if not TYPE_CHECKING:  # for which it would be a name for everything
-
-    def __getattr__(name: str) -> NoReturn:
-        if name.startswith("_"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        raise missing("tp.fft", name, NAMES, OF_FFT)
+    __getattr__ = missing_from("tp.fft", NAMES, OF_FFT)

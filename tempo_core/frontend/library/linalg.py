@@ -6,11 +6,11 @@ gradients, of every order. Numbers of 16 bits, and integers, are computed in flo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from tempo_core.errors import ShapeError
 from tempo_core.frontend.arguments import checked
-from tempo_core.frontend.elsewhere import OF_LINALG, missing
+from tempo_core.frontend.elsewhere import OF_LINALG, missing_from
 from tempo_core.frontend.functions import library
 from tempo_core.frontend.methods.operands import broadcast_shapes, promote
 from tempo_core.frontend.tensor import Tensor, Value, as_tensor
@@ -148,8 +148,4 @@ def svd(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 NAMES = ("cholesky", "det", "eigh", "inv", "qr", "slogdet", "solve", "solve_triangular", "svd")
 
 if not TYPE_CHECKING:  # for which it would be a name for everything
-
-    def __getattr__(name: str) -> NoReturn:
-        if name.startswith("_"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        raise missing("tp.linalg", name, NAMES, OF_LINALG)
+    __getattr__ = missing_from("tp.linalg", NAMES, OF_LINALG)
