@@ -10,7 +10,7 @@ import numpy as np
 
 from tempo_core import errors
 from tempo_core.frontend.aliases import Array, ArrayLike, Slice, SupportsArray
-from tempo_core.frontend.arguments import name_annotation
+from tempo_core.frontend.arguments import checked, name_annotation
 from tempo_core.frontend.expressions import Expression
 from tempo_core.frontend.methods.nodes import is_class_of_tensors
 from tempo_core.frontend.methods.reads import Reads, as_key
@@ -63,6 +63,7 @@ class Tensor(Reads["Tensor"]):
         steps = self.edge.by_step(source.domain)
         return gradient[tuple(as_key(steps[s]) for s in gradient.domain.steps)] if gradient.domain.steps else gradient
 
+    @checked
     def backward(self) -> None:
         """Differentiate the sum of this tensor over its points and elements. The gradients are then in `.grad` of the leaves; calls add up.
 

@@ -39,7 +39,6 @@ from tempo_core.symbolic.proof import unless_obvious
 
 
 @differentiates
-@checked
 def backward(loss: Tensor) -> None:
     """`loss.backward()`."""
     context = loss.context

@@ -176,7 +176,7 @@ def _gated(value: Value, gate: Callable[[Any], Any], far: float) -> Any:
 
 
 def _normal_gate(x: Any) -> Any:
-    return 0.5 * (1 + x * (1 / math.sqrt(2))).erf()
+    return 0.5 * (1 + (x * (1 / math.sqrt(2))).erf())
 
 
 def _tanh_gate(x: Any) -> Any:
