@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,13 +26,17 @@ def _swapped(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda a, b: operation(b, a)
 
 
-def _like(method: F, operation: Callable[[Any, Any], Any]) -> F:
-    """The operator that `operation` computes, with the types of another one."""
+def _operator(operation: Callable[[Any, Any], Any], like: F) -> Callable[[Callable[..., Any]], F]:
+    """Decorator of an operator that `operation` computes, with the types of another operator."""
 
-    def operator(self: Expression[Any], other: Any) -> Any:
-        return self._with(other, operation)
+    def decorator(declared: Callable[..., Any]) -> F:
+        @functools.wraps(declared)
+        def operator(self: Expression[Any], other: Any) -> Any:
+            return self._with(other, operation)
 
-    return operator  # type: ignore[return-value]
+        return operator  # type: ignore[return-value]
+
+    return decorator
 
 
 class Expression(Expr, Generic[T]):
@@ -75,23 +80,32 @@ class Expression(Expr, Generic[T]):
     def __add__(self, other: Any) -> Any:
         return self._with(other, operator.add)
 
-    __radd__ = _like(__add__, _swapped(operator.add))
-    __sub__ = _like(__add__, operator.sub)
-    __rsub__ = _like(__add__, _swapped(operator.sub))
-    __mul__ = _like(__add__, operator.mul)
-    __rmul__ = _like(__add__, _swapped(operator.mul))
-    __floordiv__ = _like(__add__, operator.floordiv)
-    __mod__ = _like(__add__, operator.mod)
+    @_operator(_swapped(operator.add), like=__add__)
+    def __radd__(self, other: Any) -> Any: ...
+    @_operator(operator.sub, like=__add__)  # type: ignore[override]
+    def __sub__(self, other: Any) -> Any: ...
+    @_operator(_swapped(operator.sub), like=__add__)
+    def __rsub__(self, other: Any) -> Any: ...
+    @_operator(operator.mul, like=__add__)  # type: ignore[override]
+    def __mul__(self, other: Any) -> Any: ...
+    @_operator(_swapped(operator.mul), like=__add__)
+    def __rmul__(self, other: Any) -> Any: ...
+    @_operator(operator.floordiv, like=__add__)  # type: ignore[override]
+    def __floordiv__(self, other: Any) -> Any: ...
+    @_operator(operator.mod, like=__add__)  # type: ignore[override]
+    def __mod__(self, other: Any) -> Any: ...
 
     def __rfloordiv__(self, other: IntoExpr) -> Self:
         return self._with(other, _swapped(operator.floordiv))
 
-    __rmod__ = _like(__rfloordiv__, _swapped(operator.mod))
+    def __rmod__(self, other: IntoExpr) -> Self:
+        return self._with(other, _swapped(operator.mod))
 
     def __truediv__(self, other: object) -> T:
         return self._with(other, operator.truediv)
 
-    __rtruediv__ = _like(__truediv__, _swapped(operator.truediv))
+    def __rtruediv__(self, other: object) -> T:
+        return self._with(other, _swapped(operator.truediv))
 
     @overload  # type: ignore[override]
     def __pow__(self, other: int) -> Self: ...
@@ -133,6 +147,9 @@ class Expression(Expr, Generic[T]):
     def __lt__(self, other: Any) -> Any:
         return self._with(other, operator.lt)
 
-    __le__ = _like(__lt__, operator.le)
-    __gt__ = _like(__lt__, operator.gt)
-    __ge__ = _like(__lt__, operator.ge)
+    @_operator(operator.le, like=__lt__)  # type: ignore[override]
+    def __le__(self, other: Any) -> Any: ...
+    @_operator(operator.gt, like=__lt__)  # type: ignore[override]
+    def __gt__(self, other: Any) -> Any: ...
+    @_operator(operator.ge, like=__lt__)  # type: ignore[override]
+    def __ge__(self, other: Any) -> Any: ...

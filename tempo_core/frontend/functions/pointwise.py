@@ -12,73 +12,13 @@ from tempo_core.errors import ArgumentError
 from tempo_core.frontend.arguments import checked, checked_as
 from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.functions.creation import constant
-from tempo_core.frontend.methods.operators import computed_by
 from tempo_core.frontend.tensor import Tensor, UserExpr, Value, aligned, as_tensor
-from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.expr import Expr, IntoExpr
 from tempo_core.symbolic.expr import maximum as greatest
 from tempo_core.symbolic.expr import minimum as least
 
 where = Tensor._where
-
-
-@computed_by(ops.Unary("tan"))
-def tan(x: Value) -> Tensor:
-    """The tangent of radians, elementwise."""
-
-
-@computed_by(ops.Unary("asin"))
-def arcsin(x: Value) -> Tensor:
-    """The angle in radians whose sine is `x`, in [-π/2, π/2]."""
-
-
-@computed_by(ops.Unary("acos"))
-def arccos(x: Value) -> Tensor:
-    """The angle in radians whose cosine is `x`, in [0, π]."""
-
-
-@computed_by(ops.Unary("atan"))
-def arctan(x: Value) -> Tensor:
-    """The angle in radians whose tangent is `x`, in (-π/2, π/2)."""
-
-
-@computed_by(ops.Unary("sinh"))
-def sinh(x: Value) -> Tensor:
-    """The hyperbolic sine, elementwise."""
-
-
-@computed_by(ops.Unary("cosh"))
-def cosh(x: Value) -> Tensor:
-    """The hyperbolic cosine, elementwise."""
-
-
-@computed_by(ops.Unary("asinh"))
-def arcsinh(x: Value) -> Tensor:
-    """The inverse of `sinh`, elementwise."""
-
-
-@computed_by(ops.Unary("acosh"))
-def arccosh(x: Value) -> Tensor:
-    """The inverse of `cosh`, elementwise."""
-
-
-@computed_by(ops.Unary("atanh"))
-def arctanh(x: Value) -> Tensor:
-    """The inverse of `tanh`, elementwise."""
-
-
-@computed_by(ops.Binary("atan2"))
-def arctan2(x: Value, y: Value) -> Tensor:
-    """The angle in radians of the point with first coordinate `y` and second coordinate `x`, in (-π, π]."""
-
-
-@computed_by(ops.Binary("logaddexp"))
-def logaddexp(x: Value, y: Value) -> Tensor:
-    """`log(exp(x) + exp(y))`, without overflow, also for infinite operands.
-
-    Two equal infinities have half of the gradient each.
-    """
 
 
 def _truth(x: Value) -> Tensor:

@@ -103,6 +103,53 @@ class Elementwise(Operators[Tensor]):
     def cos(x: Value) -> Tensor:
         """The cosine of radians, elementwise."""
 
+    @computed_by(ops.Unary("tan"))
+    def _tan(x: Value) -> Tensor:
+        """The tangent of radians, elementwise."""
+
+    @computed_by(ops.Unary("asin"))
+    def _arcsin(x: Value) -> Tensor:
+        """The angle in radians whose sine is `x`, in [-π/2, π/2]."""
+
+    @computed_by(ops.Unary("acos"))
+    def _arccos(x: Value) -> Tensor:
+        """The angle in radians whose cosine is `x`, in [0, π]."""
+
+    @computed_by(ops.Unary("atan"))
+    def _arctan(x: Value) -> Tensor:
+        """The angle in radians whose tangent is `x`, in (-π/2, π/2)."""
+
+    @computed_by(ops.Unary("sinh"))
+    def _sinh(x: Value) -> Tensor:
+        """The hyperbolic sine, elementwise."""
+
+    @computed_by(ops.Unary("cosh"))
+    def _cosh(x: Value) -> Tensor:
+        """The hyperbolic cosine, elementwise."""
+
+    @computed_by(ops.Unary("asinh"))
+    def _arcsinh(x: Value) -> Tensor:
+        """The inverse of `sinh`, elementwise."""
+
+    @computed_by(ops.Unary("acosh"))
+    def _arccosh(x: Value) -> Tensor:
+        """The inverse of `cosh`, elementwise."""
+
+    @computed_by(ops.Unary("atanh"))
+    def _arctanh(x: Value) -> Tensor:
+        """The inverse of `tanh`, elementwise."""
+
+    @computed_by(ops.Binary("atan2"))
+    def _arctan2(x: Value, y: Value) -> Tensor:
+        """The angle in radians of the point with first coordinate `y` and second coordinate `x`, in (-π, π]."""
+
+    @computed_by(ops.Binary("logaddexp"))
+    def _logaddexp(x: Value, y: Value) -> Tensor:
+        """`log(exp(x) + exp(y))`, without overflow, also for infinite operands.
+
+        Two equal infinities have half of the gradient each.
+        """
+
     @computed_by(ops.Unary("sign"))
     def sign(x: Value) -> Tensor:
         """-1, 0 or 1, elementwise."""

@@ -42,29 +42,16 @@ def _converted(x: Any, dtypes: tuple[str, ...]) -> Any:
     return x if x.dtype in dtypes or is_float(x.dtype) else x.astype("int32" if "int32" in dtypes else "float32")
 
 
-def operator_of(function: F) -> F:
-    """The operator that `function` computes."""
+def operator_of(function: Callable[..., Any], mirrored: bool = False) -> Callable[[F], F]:
+    """Decorator of an operator that `function` computes; a `mirrored` one is for a tensor on the right."""
 
     @functools.wraps(function)
     def operator(self: Operators[Any], other: Value) -> Any:
-        return NotImplemented if _is_left_to(other, self) else function(self, other)
+        if getattr(other, "__array_priority__", 0) > self.__array_priority__:
+            return NotImplemented  # the other operand computes it: a complex number
+        return function(other, self) if mirrored else function(self, other)
 
-    return operator  # type: ignore[return-value]
-
-
-def mirrored(function: F) -> F:
-    """The operator that `function` computes, for a tensor on the right."""
-
-    @functools.wraps(function)
-    def operator(self: Operators[Any], other: Value) -> Any:
-        return NotImplemented if _is_left_to(other, self) else function(other, self)
-
-    return operator  # type: ignore[return-value]
-
-
-def _is_left_to(other: Value, tensor: Operators[Any]) -> bool:
-    """Whether the other operand computes an operator: a complex number."""
-    return getattr(other, "__array_priority__", 0) > tensor.__array_priority__
+    return lambda declared: operator  # type: ignore[return-value]
 
 
 class Operators(Shapes[Tensor], ArrayUses):
@@ -193,21 +180,63 @@ class Operators(Shapes[Tensor], ArrayUses):
 
     # -- operators -------------------------------------------------------------------------------------------------------
 
-    __add__, __radd__ = operator_of(_add), mirrored(_add)
-    __sub__, __rsub__ = operator_of(_subtract), mirrored(_subtract)
-    __mul__, __rmul__ = operator_of(_multiply), mirrored(_multiply)
-    __truediv__, __rtruediv__ = operator_of(_divide), mirrored(_divide)
-    __floordiv__, __rfloordiv__ = operator_of(_floor_divide), mirrored(_floor_divide)
-    __mod__, __rmod__ = operator_of(_remainder), mirrored(_remainder)
-    __pow__, __rpow__ = operator_of(_power), mirrored(_power)
-    __matmul__, __rmatmul__ = operator_of(_matmul), mirrored(_matmul)
-    __and__, __rand__ = operator_of(_bitwise_and), mirrored(_bitwise_and)
-    __or__, __ror__ = operator_of(_bitwise_or), mirrored(_bitwise_or)
-    __xor__, __rxor__ = operator_of(_bitwise_xor), mirrored(_bitwise_xor)
-    __lt__, __le__ = operator_of(_less), operator_of(_less_equal)
-    __gt__, __ge__ = operator_of(_greater), operator_of(_greater_equal)
-    __eq__ = operator_of(_equal)  # type: ignore[assignment]
-    __ne__ = operator_of(_not_equal)  # type: ignore[assignment]
+    @operator_of(_add)
+    def __add__(self, other: Value) -> Tensor: ...
+    @operator_of(_add, mirrored=True)
+    def __radd__(self, other: Value) -> Tensor: ...
+    @operator_of(_subtract)
+    def __sub__(self, other: Value) -> Tensor: ...
+    @operator_of(_subtract, mirrored=True)
+    def __rsub__(self, other: Value) -> Tensor: ...
+    @operator_of(_multiply)
+    def __mul__(self, other: Value) -> Tensor: ...
+    @operator_of(_multiply, mirrored=True)
+    def __rmul__(self, other: Value) -> Tensor: ...
+    @operator_of(_divide)
+    def __truediv__(self, other: Value) -> Tensor: ...
+    @operator_of(_divide, mirrored=True)
+    def __rtruediv__(self, other: Value) -> Tensor: ...
+    @operator_of(_floor_divide)
+    def __floordiv__(self, other: Value) -> Tensor: ...
+    @operator_of(_floor_divide, mirrored=True)
+    def __rfloordiv__(self, other: Value) -> Tensor: ...
+    @operator_of(_remainder)
+    def __mod__(self, other: Value) -> Tensor: ...
+    @operator_of(_remainder, mirrored=True)
+    def __rmod__(self, other: Value) -> Tensor: ...
+    @operator_of(_power)
+    def __pow__(self, other: Value) -> Tensor: ...
+    @operator_of(_power, mirrored=True)
+    def __rpow__(self, other: Value) -> Tensor: ...
+    @operator_of(_matmul)
+    def __matmul__(self, other: Value) -> Tensor: ...
+    @operator_of(_matmul, mirrored=True)
+    def __rmatmul__(self, other: Value) -> Tensor: ...
+    @operator_of(_bitwise_and)
+    def __and__(self, other: Value) -> Tensor: ...
+    @operator_of(_bitwise_and, mirrored=True)
+    def __rand__(self, other: Value) -> Tensor: ...
+    @operator_of(_bitwise_or)
+    def __or__(self, other: Value) -> Tensor: ...
+    @operator_of(_bitwise_or, mirrored=True)
+    def __ror__(self, other: Value) -> Tensor: ...
+    @operator_of(_bitwise_xor)
+    def __xor__(self, other: Value) -> Tensor: ...
+    @operator_of(_bitwise_xor, mirrored=True)
+    def __rxor__(self, other: Value) -> Tensor: ...
+    @operator_of(_less)
+    def __lt__(self, other: Value) -> Tensor: ...
+    @operator_of(_less_equal)
+    def __le__(self, other: Value) -> Tensor: ...
+    @operator_of(_greater)
+    def __gt__(self, other: Value) -> Tensor: ...
+    @operator_of(_greater_equal)
+    def __ge__(self, other: Value) -> Tensor: ...
+    @operator_of(_equal)
+    def __eq__(self, other: Value) -> Tensor: ...  # type: ignore[override]
+    @operator_of(_not_equal)
+    def __ne__(self, other: Value) -> Tensor: ...  # type: ignore[override]
+
     __neg__, __invert__ = _negative, _bitwise_not
 
     def __hash__(self) -> int:
