@@ -6,7 +6,7 @@ import functools
 import operator
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 import numpy as np
 
@@ -14,12 +14,10 @@ from tempo_core.frontend.aliases import Array
 from tempo_core.symbolic.condition import Bool, Comparison
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 
-if TYPE_CHECKING:
-    from typing import Self
-
 Number = float | np.generic | Array  # that is not whole: it makes a tensor of a step, `t * 0.5`
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")  # the class of tensors, which stands above this file
+E = TypeVar("E", bound=Expr)  # the class of users' expressions, and that of tensors: they stand above this file
+T = TypeVar("T")
 
 
 def _swapped(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -31,7 +29,7 @@ def _operator(operation: Callable[[Any, Any], Any], like: F) -> Callable[[Callab
 
     def decorator(declared: Callable[..., Any]) -> F:
         @functools.wraps(declared)
-        def operator(self: Expression[Any], other: Any) -> Any:
+        def operator(self: Expression[Any, Any], other: Any) -> Any:
             return self._with(other, operation)
 
         return operator  # type: ignore[return-value]
@@ -39,7 +37,7 @@ def _operator(operation: Callable[[Any, Any], Any], like: F) -> Callable[[Callab
     return decorator
 
 
-class Expression(Expr, Generic[T]):
+class Expression(Expr, Generic[E, T]):
     """An expression that a user holds. A dict does not distinguish it from its plain expression.
 
     `t == 0` has two meanings. A user asks "at which points is t zero?": `if t == 0:` would never hold while a program is built,
@@ -74,7 +72,7 @@ class Expression(Expr, Generic[T]):
     # -- arithmetic: with a number that is not whole, or a tensor, it gives a tensor -----------------------------------------
 
     @overload  # type: ignore[override]
-    def __add__(self, other: IntoExpr) -> Self: ...
+    def __add__(self, other: IntoExpr) -> E: ...
     @overload
     def __add__(self, other: Number) -> T: ...
     def __add__(self, other: Any) -> Any:
@@ -82,23 +80,23 @@ class Expression(Expr, Generic[T]):
 
     @_operator(_swapped(operator.add), like=__add__)
     def __radd__(self, other: Any) -> Any: ...
-    @_operator(operator.sub, like=__add__)  # type: ignore[override]
-    def __sub__(self, other: Any) -> Any: ...
+    @_operator(operator.sub, like=__add__)
+    def __sub__(self, other: Any) -> Any: ...  # type: ignore[override]
     @_operator(_swapped(operator.sub), like=__add__)
     def __rsub__(self, other: Any) -> Any: ...
-    @_operator(operator.mul, like=__add__)  # type: ignore[override]
-    def __mul__(self, other: Any) -> Any: ...
+    @_operator(operator.mul, like=__add__)
+    def __mul__(self, other: Any) -> Any: ...  # type: ignore[override]
     @_operator(_swapped(operator.mul), like=__add__)
     def __rmul__(self, other: Any) -> Any: ...
-    @_operator(operator.floordiv, like=__add__)  # type: ignore[override]
-    def __floordiv__(self, other: Any) -> Any: ...
-    @_operator(operator.mod, like=__add__)  # type: ignore[override]
-    def __mod__(self, other: Any) -> Any: ...
+    @_operator(operator.floordiv, like=__add__)
+    def __floordiv__(self, other: Any) -> Any: ...  # type: ignore[override]
+    @_operator(operator.mod, like=__add__)
+    def __mod__(self, other: Any) -> Any: ...  # type: ignore[override]
 
-    def __rfloordiv__(self, other: IntoExpr) -> Self:
+    def __rfloordiv__(self, other: IntoExpr) -> E:
         return self._with(other, _swapped(operator.floordiv))
 
-    def __rmod__(self, other: IntoExpr) -> Self:
+    def __rmod__(self, other: IntoExpr) -> E:
         return self._with(other, _swapped(operator.mod))
 
     def __truediv__(self, other: object) -> T:
@@ -108,7 +106,7 @@ class Expression(Expr, Generic[T]):
         return self._with(other, _swapped(operator.truediv))
 
     @overload  # type: ignore[override]
-    def __pow__(self, other: int) -> Self: ...
+    def __pow__(self, other: int) -> E: ...
     @overload
     def __pow__(self, other: Expr | Number) -> T: ...
     def __pow__(self, other: Any) -> Any:
@@ -147,9 +145,9 @@ class Expression(Expr, Generic[T]):
     def __lt__(self, other: Any) -> Any:
         return self._with(other, operator.lt)
 
-    @_operator(operator.le, like=__lt__)  # type: ignore[override]
-    def __le__(self, other: Any) -> Any: ...
-    @_operator(operator.gt, like=__lt__)  # type: ignore[override]
-    def __gt__(self, other: Any) -> Any: ...
-    @_operator(operator.ge, like=__lt__)  # type: ignore[override]
-    def __ge__(self, other: Any) -> Any: ...
+    @_operator(operator.le, like=__lt__)
+    def __le__(self, other: Any) -> Any: ...  # type: ignore[override]
+    @_operator(operator.gt, like=__lt__)
+    def __gt__(self, other: Any) -> Any: ...  # type: ignore[override]
+    @_operator(operator.ge, like=__lt__)
+    def __ge__(self, other: Any) -> Any: ...  # type: ignore[override]

@@ -98,7 +98,7 @@ apply, of_node, view, evaluate, as_tensor = Tensor._apply, Tensor._of_node, Tens
 aligned, factors, pad_axis = Tensor._aligned, Tensor._factors, Tensor._pad_axis
 
 
-class UserExpr(Expression["Tensor"]):
+class UserExpr(Expression["UserExpr", "Tensor"]):
     """An expression that a user holds. A dict does not distinguish it from its plain expression."""
 
 
