@@ -95,7 +95,7 @@ class Spatial:
 
 
 apply, of_node, view, evaluate, as_tensor = Tensor._apply, Tensor._of_node, Tensor._view, Tensor._evaluate, Tensor._as_tensor
-aligned, factors, pad_axis = Tensor._aligned, Tensor._factors, Tensor._pad_axis
+aligned, promoted, factors, pad_axis = Tensor._aligned, Tensor._promoted, Tensor._factors, Tensor._pad_axis
 
 
 class UserExpr(Expression["UserExpr", "Tensor"]):
@@ -114,8 +114,7 @@ class Sizes(tuple[UserExpr, ...]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    def __hash__(self) -> int:
-        return super().__hash__()
+    __hash__ = tuple.__hash__
 
     def __contains__(self, size: object) -> bool:
         return _plain(size) in tuple(map(_plain, self))

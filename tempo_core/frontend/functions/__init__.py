@@ -8,6 +8,7 @@ from tempo_core.frontend.functions.contractions import *
 from tempo_core.frontend.functions.creation import *
 from tempo_core.frontend.functions.pointwise import *
 from tempo_core.frontend.functions.segments import *
+from tempo_core.frontend.methods.operands import promote
 from tempo_core.frontend.tensor import Tensor
 
 abs, sign, round, floor, ceil, trunc = Tensor.abs, Tensor.sign, Tensor.round, Tensor.floor, Tensor.ceil, Tensor.trunc

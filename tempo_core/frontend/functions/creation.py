@@ -10,8 +10,8 @@ from tempo_core.frontend.aliases import ArrayLike, Shape, Widths
 from tempo_core.frontend.arguments import checked, shown
 from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.methods.indexing import places
-from tempo_core.frontend.methods.operands import constant_op, one_axis, promote, shape_of
-from tempo_core.frontend.tensor import Tensor, aligned, apply, as_tensor, of_node
+from tempo_core.frontend.methods.operands import constant_op, one_axis, shape_of
+from tempo_core.frontend.tensor import Tensor, aligned, apply, of_node, promoted
 from tempo_core.ir import ops
 from tempo_core.ir.types import ITEM_SIZE, TensorType
 from tempo_core.ir.udf import Library
@@ -89,15 +89,11 @@ def eye(rows: IntoExpr, columns: IntoExpr | None = None, offset: int = 0, dtype:
 @checked
 def concatenate(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """The tensors one after the other along `axis`."""
-    parts = [as_tensor(t) for t in tensors]
-    if not parts:
+    if not tensors:
         raise ArgumentError(
             "there is nothing to put together: the list of tensors is empty", hint="give at least one tensor: [x, y]"
         )
-    dtype = parts[0].dtype
-    for part in parts[1:]:
-        dtype = promote(dtype, part.dtype)
-    parts = [p.astype(dtype) for p in parts]
+    parts = promoted(*tensors)
     return parts[0] if len(parts) == 1 else apply(ops.Concat(one_axis(parts[0], axis)), *parts)
 
 

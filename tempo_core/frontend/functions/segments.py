@@ -7,8 +7,7 @@ from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.functions.creation import full, library
 from tempo_core.frontend.functions.pointwise import where
 from tempo_core.frontend.methods.indexing import combined_at
-from tempo_core.frontend.methods.operands import promote
-from tempo_core.frontend.tensor import Tensor, Value, as_tensor, evaluate
+from tempo_core.frontend.tensor import Tensor, Value, evaluate, promoted
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.symbolic.expr import IntoExpr
 
@@ -80,9 +79,7 @@ def searchsorted(edges: Tensor, values: Value, side: str = "left") -> Tensor:
             f"searchsorted in {edges!r}, which is not one row of numbers",
             hint="give each point its row: tp.searchsorted(edges[t], x[t])",
         )
-    values = as_tensor(values, edges)
-    dtype = promote(edges.dtype, values.dtype)
-    edges, values = edges.astype(dtype), values.astype(dtype)
+    edges, values = promoted(edges, values)
     if edges.type.is_static:
         return library("numpy.searchsorted", (edges, values), TensorType("int32", values.type.shape), side=side)[0]
     each = values.expand_dims(values.rank)

@@ -11,10 +11,9 @@ import numpy as np
 from tempo_core.errors import DTypeError, ShapeError
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.array_uses import ArrayUses
-from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.methods.nodes import Value, apply, as_tensor
-from tempo_core.frontend.methods.operands import broadcast_shapes, constant_op, promote
-from tempo_core.frontend.methods.shapes import Shapes, aligned
+from tempo_core.frontend.methods.operands import broadcast_shapes, constant_op
+from tempo_core.frontend.methods.shapes import Shapes, aligned, promoted
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 
@@ -45,13 +44,16 @@ def _converted(x: Any, dtypes: tuple[str, ...]) -> Any:
 def operator_of(function: Callable[..., Any], mirrored: bool = False) -> Callable[[F], F]:
     """Decorator of an operator that `function` computes; a `mirrored` one is for a tensor on the right."""
 
-    @functools.wraps(function)
-    def operator(self: Operators[Any], other: Value) -> Any:
-        if getattr(other, "__array_priority__", 0) > self.__array_priority__:
-            return NotImplemented  # the other operand computes it: a complex number
-        return function(other, self) if mirrored else function(self, other)
+    def decorator(declared: F) -> F:
+        @functools.wraps(declared)
+        def operator(self: Operators[Any], other: Value) -> Any:
+            if getattr(other, "__array_priority__", 0) > self.__array_priority__:
+                return NotImplemented  # the other operand computes it: a complex number
+            return function(other, self) if mirrored else function(self, other)
 
-    return lambda declared: operator  # type: ignore[return-value]
+        return operator  # type: ignore[return-value]
+
+    return decorator
 
 
 class Operators(Shapes[Tensor], ArrayUses):
@@ -172,11 +174,8 @@ class Operators(Shapes[Tensor], ArrayUses):
     @staticmethod
     def _factors(x: Value, y: Value) -> tuple[Tensor, Tensor]:
         """Two operands of a product in one dtype; bools count as 0 and 1."""
-        like = x if isinstance(x, BaseTensor) else y if isinstance(y, BaseTensor) else None
-        a, b = as_tensor(x, like), as_tensor(y, like)
-        dtype = promote(a.dtype, b.dtype)
-        dtype = "int32" if dtype == "bool" else dtype
-        return a.astype(dtype), b.astype(dtype)
+        a, b = promoted(x, y)
+        return (a.astype("int32"), b.astype("int32")) if a.dtype == "bool" else (a, b)
 
     # -- operators -------------------------------------------------------------------------------------------------------
 

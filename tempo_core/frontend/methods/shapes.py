@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -176,22 +177,26 @@ class Shapes(Nodes[Tensor]):
         return spread.reshape(tuple(c * s for c, s in zip(counts, sizes, strict=True)))
 
     @staticmethod
-    def _aligned(*values: Value) -> list[Tensor]:
-        """Operands as tensors of one dtype and one shape."""
+    def _promoted(*values: Value) -> list[Tensor]:
+        """Operands as tensors of one dtype."""
         like = next((v for v in values if isinstance(v, BaseTensor)), None)
         tensors = [as_tensor(v, like) for v in values]
-        dtype = tensors[0].dtype
-        for other in tensors[1:]:
-            dtype = promote(dtype, other.dtype)
+        dtype = functools.reduce(promote, [t.dtype for t in tensors])
+        return [t.astype(dtype) for t in tensors]
+
+    @staticmethod
+    def _aligned(*values: Value) -> list[Tensor]:
+        """Operands as tensors of one dtype and one shape."""
+        tensors = promoted(*values)
         shape = broadcast_shapes(*(t.type.shape for t in tensors))
-        return [t.astype(dtype).broadcast_to(shape) for t in tensors]
+        return [t.broadcast_to(shape) for t in tensors]
 
     def _pad_axis(x: Tensor, axis: int, low: IntoExpr, high: IntoExpr) -> Tensor:
         """Zeros before and after the elements of one axis."""
         return apply(ops.Pad(one_axis(x, axis), Expr.of(low), Expr.of(high)), x)
 
 
-aligned = Shapes[Any]._aligned
+aligned, promoted = Shapes[Any]._aligned, Shapes[Any]._promoted
 
 
 def _symbolic_quotient(whole: Expr, rest: Expr, x: BaseTensor) -> Expr:
