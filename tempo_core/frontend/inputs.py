@@ -148,13 +148,7 @@ def udf(
     if batch is not None or slope is not None or any(is_tree for _, is_tree in flat):
         fn = Custom(fn, tuple(_structure(x) for x in inputs), batch, slope, label, user_location())
     op = ops.Udf(fn, tuple(outputs), kind, stateful, label, user_location(), context.graph.next_id, cost=costs)
-    node = context.graph.add(
-        op,
-        [o.edge for o in operands],
-        domain=Points(step_order(steps, context.steps), condition),
-        name=label,
-        where=user_location(),
-    )
+    node = apply(op, *operands, domain=Points(step_order(steps, context.steps), condition), name=label).node
     return tuple(of_node(context, node, k) for k in range(len(outputs)))
 
 
@@ -180,14 +174,8 @@ def sink(fn: Callable[..., Any], *tensors: Value, when: Bool | bool = True, name
 
     A call may come late (after later work has started), but never out of order, and all calls come before `run` returns.
     """
-    context = BaseContext.current()
     operands = [as_tensor(x) for x in tensors]
     condition = conjunction(*(o.domain.condition for o in operands)) & when
     steps = condition.steps.union(*(o.domain.steps for o in operands))
-    context.graph.add(
-        ops.Sink(fn, name or getattr(fn, "__name__", "sink")),
-        [o.edge for o in operands],
-        domain=Points(step_order(steps, context.steps), condition),
-        name=name,
-        where=user_location(),
-    )
+    op = ops.Sink(fn, name or getattr(fn, "__name__", "sink"))
+    apply(op, *operands, domain=Points(step_order(steps, BaseContext.current().steps), condition), name=name)
