@@ -1,4 +1,4 @@
-"""Functions on recurrent tensors, under NumPy's and JAX's names. Those of one tensor are methods of `Tensor`.
+"""Functions on recurrent tensors, under NumPy's and JAX's names. Most are methods of `Tensor` too.
 
 Operands broadcast as in NumPy, with symbolic sizes; Python numbers take the tensor's dtype; the domain is the union of the operands'.
 """
