@@ -7,11 +7,21 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 from typing import Any
 
 import griffe
 
 NAMED = re.compile(r"(?P<names>\*{0,2}[a-z_]\w*(?:, \*{0,2}[a-z_]\w*)*): (?P<text>\S.*)")
+CLASSES = Path(__file__).resolve().parent.parent / "tempo_core" / "frontend" / "methods"
+METHODS = {  # of tensors, by name: the place of each, in one of the classes that `Tensor` is made of
+    method.name: f"tempo_core.frontend.methods.{path.stem}.{kind.name}.{method.name}"
+    for path in CLASSES.glob("*.py")
+    for kind in ast.parse(path.read_text(encoding="utf-8")).body
+    if isinstance(kind, ast.ClassDef)
+    for method in kind.body
+    if isinstance(method, ast.FunctionDef)
+}
 
 
 class PlainDocstrings(griffe.Extension):
@@ -27,9 +37,8 @@ class PlainDocstrings(griffe.Extension):
             if isinstance(statement, ast.Assign):
                 names, values = (getattr(part, "elts", [part]) for part in (statement.targets[0], statement.value))
                 for name, value in zip(names, values, strict=False):
-                    if isinstance(name, ast.Name) and ast.unparse(value).startswith("Tensor."):
-                        target = f"tempo_core.frontend.tensor.{ast.unparse(value)}"
-                        mod.set_member(name.id, griffe.Alias(name.id, target, parent=mod))
+                    if isinstance(name, ast.Name) and isinstance(value, ast.Attribute) and ast.unparse(value.value) == "Tensor":
+                        mod.set_member(name.id, griffe.Alias(name.id, METHODS[value.attr], parent=mod))
 
 
 def as_markdown(text: str) -> str:

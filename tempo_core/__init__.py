@@ -35,7 +35,7 @@ if not TYPE_CHECKING:  # for which it would be a name for everything
                 return getattr(api, name)
             if names and not name.startswith("_"):
                 elsewhere = importlib.import_module(f"{__name__}.frontend.elsewhere")
-                raise elsewhere.missing("tp", name, names, elsewhere.INSTEAD)
+                elsewhere.missing_from("tp", names, elsewhere.INSTEAD)(name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

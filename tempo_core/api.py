@@ -8,21 +8,8 @@ from tempo_core.frontend import functions, random
 from tempo_core.frontend.autodiff.backward import grad
 from tempo_core.frontend.carry import carry
 from tempo_core.frontend.functions import *  # noqa: F403
-from tempo_core.frontend.functions import absolute as abs
-from tempo_core.frontend.functions import all_of as all
-from tempo_core.frontend.functions import any_of as any
-from tempo_core.frontend.functions import div as divide
-from tempo_core.frontend.functions import floordiv as floor_divide
-from tempo_core.frontend.functions import mod as remainder
-from tempo_core.frontend.functions import mul as multiply
-from tempo_core.frontend.functions import neg as negative
-from tempo_core.frontend.functions import product as prod
-from tempo_core.frontend.functions import rounded as round
-from tempo_core.frontend.functions import sub as subtract
-from tempo_core.frontend.functions import total as sum
-from tempo_core.frontend.functions.extrema import greatest_index as max
-from tempo_core.frontend.functions.extrema import least_index as min
-from tempo_core.frontend.functions.extrema import maximum, minimum
+from tempo_core.frontend.functions import greatest_index as max
+from tempo_core.frontend.functions import least_index as min
 from tempo_core.frontend.inputs import input, sink, spec, udf
 from tempo_core.frontend.library import fft, linalg
 from tempo_core.frontend.library.complex import Complex
@@ -39,8 +26,7 @@ from tempo_core.runtime.live.state_file import Snapshot
 
 __all__ = [
     "Complex", "Config", "Context", "Expr", "JaxFunction", "JaxState", "Machine", "Profile", "Program", "Recurrence", "Run", "Snapshot", "Tensor",
-    "abs", "all", "any", "carry", "divide", "errors", "fft", "floor_divide", "grad", "input", "linalg", "max", "maximum", "min", "minimum", "multiply",
-    "negative", "nn", "optim", "prod", "random", "recurrence", "remainder", "round", "sink", "spec", "subtract", "sum", "typing", "udf",
-    "upto", "use_cpu_devices",
+    "carry", "errors", "fft", "grad", "input", "linalg", "max", "min", "nn", "optim", "random", "recurrence", "sink", "spec",
+    "typing", "udf", "upto", "use_cpu_devices",
 ]  # fmt: skip
 __all__ += functions.__all__

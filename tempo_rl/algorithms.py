@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Required, Self, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
 import numpy as np
 
@@ -23,152 +23,20 @@ from tempo_rl.errors import CheckpointError, EnvError, RecipeError, RLError, Run
 from tempo_rl.evaluate import Evaluation, Policy, evaluate, next_seed, require_seed
 from tempo_rl.monitor import Callback
 from tempo_rl.own import known, remember
-from tempo_rl.recipe import PLAIN, EnvRecipe, Recipe, WandbRecipe, make_recipe
+from tempo_rl.recipe import PLAIN, EnvRecipe, Recipe, make_recipe
 from tempo_rl.references import foreign_references
 from tempo_rl.resume import chosen_run
 from tempo_rl.rundir import create_run, find_checkpoint
 from tempo_rl.train import Result, train
 from tempo_rl.video import watch
 
+if TYPE_CHECKING:  # the keys of recipes, as `tests/rl/agents/test_keys.py` writes them down for type checkers and editors
+    from tempo_rl.keys import A2CKeys, DQNKeys, Keys, PPOKeys, ReinforceKeys, SACKeys, TD3Keys
+
 AnyObservation: TypeAlias = (
     "np.ndarray | np.number | int | Sequence[float] | Mapping[str, AnyObservation] | tuple[AnyObservation, ...]"
 )
 """An observation, or a batch: an array or numbers, a choice, a dict for a Dict, a tuple for a Tuple."""
-
-
-class Schedule(TypedDict, total=False):
-    """A number that changes over the run (docs/rl.md, "Schedules")."""
-
-    schedule: Required[Literal["linear", "cosine", "steps"]]
-    start: float
-    end: float
-    values: list[float]
-    at: list[int]
-
-
-class Keys(TypedDict, total=False):
-    """The keys of every algorithm (docs/rl.md)."""
-
-    seed: int
-    seeds: int
-    sweep: dict[str, list[float]]
-    total_timesteps: int
-    num_envs: int
-    num_steps: int
-    hidden: list[int]
-    activation: Literal["tanh", "relu"]
-    network: Literal["mlp", "cnn", "gru", "lstm", "attention"]
-    attention_window: int | None
-    attention_heads: int
-    convolutions: list[tuple[int, int, int]]
-    channels: Literal["first", "last"] | None
-    embedding: int | None
-    frames: int
-    shared: bool
-    norm_obs: bool
-    norm_reward: bool
-    squash_actions: bool
-    policy: str | None
-    learning_rate: float | Schedule
-    anneal_lr: bool
-    gamma: float
-    ent_coef: float | Schedule
-    max_grad_norm: float | None
-    save_every: int
-    keep: int
-    executor: Literal["staged", "interpreted"]
-    disable: list[str]
-    eval_episodes: int
-    eval_every: int
-    eval_max_steps: int
-    env_timeout: float
-    check_finite: bool
-    memory_limit: int | str | None
-    swap: str
-    jsonl: bool
-    tensorboard: bool
-    track: bool
-    wandb: WandbRecipe
-
-
-class PPOKeys(Keys, total=False):
-    """The keys of `PPO`."""
-
-    fresh_episodes: bool
-    gae_lambda: float
-    num_minibatches: int
-    update_epochs: int
-    norm_adv: bool
-    clip_coef: float | Schedule
-    clip_vloss: bool
-    target_kl: float | None
-    vf_coef: float
-
-
-class A2CKeys(Keys, total=False):
-    """The keys of `A2C`."""
-
-    n_step: int | None
-    gae_lambda: float
-    vf_coef: float
-
-
-class ReinforceKeys(Keys, total=False):
-    """The keys of `REINFORCE`."""
-
-    norm_returns: bool
-    baseline: bool
-    vf_coef: float
-
-
-class ReplayKeys(Keys, total=False):
-    """The keys of agents with a replay buffer."""
-
-    buffer_size: int
-    batch_size: int
-    gradient_steps: int
-    learning_starts: int
-
-
-class DQNKeys(ReplayKeys, total=False):
-    """The keys of `DQN`."""
-
-    target_network_frequency: int
-    tau: float
-    double_q: bool
-    huber_delta: float
-    n_step: int
-    prioritized: bool
-    priority_exponent: float
-    importance_exponent: float
-    start_e: float
-    end_e: float
-    exploration_fraction: float
-
-
-class ContinuousKeys(ReplayKeys, total=False):
-    """The keys that `SAC` and `TD3` share."""
-
-    q_lr: float | Schedule
-    policy_lr: float | Schedule
-    tau: float
-    policy_frequency: int
-    noise_correlation: float
-
-
-class SACKeys(ContinuousKeys, total=False):
-    """The keys of `SAC`."""
-
-    alpha: float
-    autotune: bool
-
-
-class TD3Keys(ContinuousKeys, total=False):
-    """The keys of `TD3`."""
-
-    policy_noise: float
-    noise_clip: float
-    exploration_noise: float
 
 
 class Algorithm(KnowsOtherNames):

@@ -266,8 +266,6 @@ class Call:
     def checked(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The arguments, with tensors in place of numbers where the annotation is a tensor."""
         plain, rest = self.plain, self.rest
-        if len(args) > len(plain) and rest is None:
-            self.check_names(args, keywords)
         values = [(plain[k] if k < len(plain) else rest).checked(value, self) for k, value in enumerate(args)]  # type: ignore[union-attr]
         named = {k: self.by_name[k].checked(v, self) if k in self.by_name else v for k, v in keywords.items()}
         return values, named
@@ -291,6 +289,7 @@ def checked(function: F, name: str = "") -> F:
             values, named = call.checked(args, keywords)
             return function(*values, **named)
 
+    checking.__name__ = call.name
     return checking  # type: ignore[return-value]
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from tempo_core.errors import ArgumentError, ContextError
 from tempo_core.frontend.aliases import Domain
 from tempo_core.frontend.arguments import checked, is_recurrence, shown
-from tempo_core.frontend.functions import as_tensor
 from tempo_core.frontend.inputs import domain_steps
 from tempo_core.frontend.recurrence import Recurrence
-from tempo_core.frontend.tensor import Tensor, Value
+from tempo_core.frontend.tensor import Tensor, Value, as_tensor
 from tempo_core.symbolic.expr import Expr, Symbol
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 from tempo_core.errors import MissingAttributeError
 
@@ -48,8 +49,14 @@ OF_FFT = {
 }  # fmt: skip
 
 
-def missing(module: str, name: str, names: Iterable[str], instead: dict[str, str]) -> MissingAttributeError:
-    """The error for a name that a module lacks. `names` are those that it has."""
-    near = difflib.get_close_matches(name, list(names), 1)
-    hint = instead.get(name) or (f"did you mean {module}.{near[0]}?" if near else "docs/functions.md lists what there is")
-    return MissingAttributeError(f"{module} has no `{name}`", hint=hint)
+def missing_from(module: str, names: Iterable[str], instead: dict[str, str]) -> Callable[[str], NoReturn]:
+    """The `__getattr__` of a module that has `names`: what to write instead of one that it lacks."""
+
+    def refuse(name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        near = difflib.get_close_matches(name, list(names), 1)
+        hint = instead.get(name) or (f"did you mean {module}.{near[0]}?" if near else "docs/functions.md lists what there is")
+        raise MissingAttributeError(f"{module} has no `{name}`", hint=hint)
+
+    return refuse

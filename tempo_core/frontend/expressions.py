@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 import numpy as np
 
@@ -13,14 +14,30 @@ from tempo_core.frontend.aliases import Array
 from tempo_core.symbolic.condition import Bool, Comparison
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 
-if TYPE_CHECKING:
-    from typing import Self
-
 Number = float | np.generic | Array  # that is not whole: it makes a tensor of a step, `t * 0.5`
-T = TypeVar("T")  # the class of tensors, which stands above this file
+F = TypeVar("F", bound=Callable[..., Any])
+E = TypeVar("E", bound=Expr)  # the class of users' expressions, and that of tensors: they stand above this file
+T = TypeVar("T")
 
 
-class Expression(Expr, Generic[T]):
+def _swapped(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: operation(b, a)
+
+
+def _operator(operation: Callable[[Any, Any], Any], like: F) -> Callable[[Callable[..., Any]], F]:
+    """Decorator of an operator that `operation` computes, with the types of another operator."""
+
+    def decorator(declared: Callable[..., Any]) -> F:
+        @functools.wraps(declared)
+        def operator(self: Expression[Any, Any], other: Any) -> Any:
+            return self._with(other, operation)
+
+        return operator  # type: ignore[return-value]
+
+    return decorator
+
+
+class Expression(Expr, Generic[E, T]):
     """An expression that a user holds. A dict does not distinguish it from its plain expression.
 
     `t == 0` has two meanings. A user asks "at which points is t zero?": `if t == 0:` would never hold while a program is built,
@@ -55,65 +72,31 @@ class Expression(Expr, Generic[T]):
     # -- arithmetic: with a number that is not whole, or a tensor, it gives a tensor -----------------------------------------
 
     @overload  # type: ignore[override]
-    def __add__(self, other: IntoExpr) -> Self: ...
+    def __add__(self, other: IntoExpr) -> E: ...
     @overload
     def __add__(self, other: Number) -> T: ...
     def __add__(self, other: Any) -> Any:
         return self._with(other, operator.add)
 
-    @overload
-    def __radd__(self, other: IntoExpr) -> Self: ...
-    @overload
-    def __radd__(self, other: Number) -> T: ...
-    def __radd__(self, other: Any) -> Any:
-        return self._with(other, _swapped(operator.add))
+    @_operator(_swapped(operator.add), like=__add__)
+    def __radd__(self, other: Any) -> Any: ...
+    @_operator(operator.sub, like=__add__)
+    def __sub__(self, other: Any) -> Any: ...  # type: ignore[override]
+    @_operator(_swapped(operator.sub), like=__add__)
+    def __rsub__(self, other: Any) -> Any: ...
+    @_operator(operator.mul, like=__add__)
+    def __mul__(self, other: Any) -> Any: ...  # type: ignore[override]
+    @_operator(_swapped(operator.mul), like=__add__)
+    def __rmul__(self, other: Any) -> Any: ...
+    @_operator(operator.floordiv, like=__add__)
+    def __floordiv__(self, other: Any) -> Any: ...  # type: ignore[override]
+    @_operator(operator.mod, like=__add__)
+    def __mod__(self, other: Any) -> Any: ...  # type: ignore[override]
 
-    @overload  # type: ignore[override]
-    def __sub__(self, other: IntoExpr) -> Self: ...
-    @overload
-    def __sub__(self, other: Number) -> T: ...
-    def __sub__(self, other: Any) -> Any:
-        return self._with(other, operator.sub)
-
-    @overload
-    def __rsub__(self, other: IntoExpr) -> Self: ...
-    @overload
-    def __rsub__(self, other: Number) -> T: ...
-    def __rsub__(self, other: Any) -> Any:
-        return self._with(other, _swapped(operator.sub))
-
-    @overload  # type: ignore[override]
-    def __mul__(self, other: IntoExpr) -> Self: ...
-    @overload
-    def __mul__(self, other: Number) -> T: ...
-    def __mul__(self, other: Any) -> Any:
-        return self._with(other, operator.mul)
-
-    @overload
-    def __rmul__(self, other: IntoExpr) -> Self: ...
-    @overload
-    def __rmul__(self, other: Number) -> T: ...
-    def __rmul__(self, other: Any) -> Any:
-        return self._with(other, _swapped(operator.mul))
-
-    @overload  # type: ignore[override]
-    def __floordiv__(self, other: IntoExpr) -> Self: ...
-    @overload
-    def __floordiv__(self, other: Number) -> T: ...
-    def __floordiv__(self, other: Any) -> Any:
-        return self._with(other, operator.floordiv)
-
-    @overload  # type: ignore[override]
-    def __mod__(self, other: IntoExpr) -> Self: ...
-    @overload
-    def __mod__(self, other: Number) -> T: ...
-    def __mod__(self, other: Any) -> Any:
-        return self._with(other, operator.mod)
-
-    def __rfloordiv__(self, other: IntoExpr) -> Self:
+    def __rfloordiv__(self, other: IntoExpr) -> E:
         return self._with(other, _swapped(operator.floordiv))
 
-    def __rmod__(self, other: IntoExpr) -> Self:
+    def __rmod__(self, other: IntoExpr) -> E:
         return self._with(other, _swapped(operator.mod))
 
     def __truediv__(self, other: object) -> T:
@@ -123,7 +106,7 @@ class Expression(Expr, Generic[T]):
         return self._with(other, _swapped(operator.truediv))
 
     @overload  # type: ignore[override]
-    def __pow__(self, other: int) -> Self: ...
+    def __pow__(self, other: int) -> E: ...
     @overload
     def __pow__(self, other: Expr | Number) -> T: ...
     def __pow__(self, other: Any) -> Any:
@@ -162,27 +145,9 @@ class Expression(Expr, Generic[T]):
     def __lt__(self, other: Any) -> Any:
         return self._with(other, operator.lt)
 
-    @overload  # type: ignore[override]
-    def __le__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __le__(self, other: Number) -> T: ...
-    def __le__(self, other: Any) -> Any:
-        return self._with(other, operator.le)
-
-    @overload  # type: ignore[override]
-    def __gt__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __gt__(self, other: Number) -> T: ...
-    def __gt__(self, other: Any) -> Any:
-        return self._with(other, operator.gt)
-
-    @overload  # type: ignore[override]
-    def __ge__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __ge__(self, other: Number) -> T: ...
-    def __ge__(self, other: Any) -> Any:
-        return self._with(other, operator.ge)
-
-
-def _swapped(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda a, b: operation(b, a)
+    @_operator(operator.le, like=__lt__)
+    def __le__(self, other: Any) -> Any: ...  # type: ignore[override]
+    @_operator(operator.gt, like=__lt__)
+    def __gt__(self, other: Any) -> Any: ...  # type: ignore[override]
+    @_operator(operator.ge, like=__lt__)
+    def __ge__(self, other: Any) -> Any: ...  # type: ignore[override]

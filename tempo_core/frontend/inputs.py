@@ -9,8 +9,8 @@ from tempo_core.errors import ArgumentError, ContextError, DTypeError, ShapeErro
 from tempo_core.frontend.aliases import Domain, Shape, Tree
 from tempo_core.frontend.arguments import checked, is_value, shown
 from tempo_core.frontend.base_context import BaseContext
-from tempo_core.frontend.functions import as_tensor, check_dtype, evaluate, shape_of
-from tempo_core.frontend.tensor import Tensor, Value, apply, of_node
+from tempo_core.frontend.methods.operands import check_dtype, shape_of
+from tempo_core.frontend.tensor import Tensor, Value, apply, as_tensor, evaluate, of_node
 from tempo_core.ir import ops
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.ir.udf import Custom, Fed
@@ -148,13 +148,7 @@ def udf(
     if batch is not None or slope is not None or any(is_tree for _, is_tree in flat):
         fn = Custom(fn, tuple(_structure(x) for x in inputs), batch, slope, label, user_location())
     op = ops.Udf(fn, tuple(outputs), kind, stateful, label, user_location(), context.graph.next_id, cost=costs)
-    node = context.graph.add(
-        op,
-        [o.edge for o in operands],
-        domain=Points(step_order(steps, context.steps), condition),
-        name=label,
-        where=user_location(),
-    )
+    node = apply(op, *operands, domain=Points(step_order(steps, context.steps), condition), name=label).node
     return tuple(of_node(context, node, k) for k in range(len(outputs)))
 
 
@@ -180,14 +174,8 @@ def sink(fn: Callable[..., Any], *tensors: Value, when: Bool | bool = True, name
 
     A call may come late (after later work has started), but never out of order, and all calls come before `run` returns.
     """
-    context = BaseContext.current()
     operands = [as_tensor(x) for x in tensors]
     condition = conjunction(*(o.domain.condition for o in operands)) & when
     steps = condition.steps.union(*(o.domain.steps for o in operands))
-    context.graph.add(
-        ops.Sink(fn, name or getattr(fn, "__name__", "sink")),
-        [o.edge for o in operands],
-        domain=Points(step_order(steps, context.steps), condition),
-        name=name,
-        where=user_location(),
-    )
+    op = ops.Sink(fn, name or getattr(fn, "__name__", "sink"))
+    apply(op, *operands, domain=Points(step_order(steps, BaseContext.current().steps), condition), name=name)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from tempo_core.errors import ArgumentError, ShapeError
 from tempo_core.frontend.aliases import Domain, Shape
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base_context import BaseContext
-from tempo_core.frontend.elsewhere import OF_RANDOM, missing
-from tempo_core.frontend.functions import argmax, argsort, as_tensor, constant, evaluate, log, log1p, neg, shape_of
+from tempo_core.frontend.elsewhere import OF_RANDOM, missing_from
+from tempo_core.frontend.functions import constant
 from tempo_core.frontend.inputs import domain_steps
-from tempo_core.frontend.tensor import Tensor, Value, apply
+from tempo_core.frontend.methods.operands import shape_of
+from tempo_core.frontend.tensor import Tensor, Value, apply, as_tensor, evaluate
 from tempo_core.ir.ops import Random
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.domain import step_order
@@ -54,13 +55,13 @@ def bits(shape: Shape = (), domain: Domain = ()) -> Tensor:
 @checked
 def gumbel(shape: Shape = (), domain: Domain = ()) -> Tensor:
     """Float32 numbers of the standard Gumbel distribution, new ones at each point of `domain`."""
-    return neg(log(neg(log(_draw("uniform", shape, domain) + 1e-20)) + 1e-20))
+    return -(-(_draw("uniform", shape, domain) + 1e-20).log() + 1e-20).log()
 
 
 @checked
 def exponential(shape: Shape = (), domain: Domain = ()) -> Tensor:
     """Exponential float32 numbers of mean 1, new ones at each point of `domain`."""
-    return neg(log1p(neg(_draw("uniform", shape, domain))))
+    return -(-_draw("uniform", shape, domain)).log1p()
 
 
 @checked
@@ -82,7 +83,7 @@ def randint(shape: Shape, low: int, high: int, domain: Domain = ()) -> Tensor:
 @checked
 def permutation(size: IntoExpr, domain: Domain = ()) -> Tensor:
     """A random order of `0, ..., size - 1` as int32, a new one at each point of `domain`."""
-    return argsort(_draw("bits", (size,), domain))
+    return _draw("bits", (size,), domain).argsort()
 
 
 @checked
@@ -97,14 +98,10 @@ def categorical(logits: Tensor, domain: Domain | None = None) -> Tensor:
             f"categorical draws from the last axis of logits, got {logits!r}", hint="floats [..., choices], such as log(p)"
         )
     steps = [s.expr for s in logits.domain.steps] if domain is None else domain
-    return argmax(logits + gumbel(logits.type.shape, steps).astype(logits.dtype), -1)
+    return (logits + gumbel(logits.type.shape, steps).astype(logits.dtype)).argmax(-1)
 
 
 NAMES = ("bernoulli", "bits", "categorical", "exponential", "gumbel", "normal", "permutation", "randint", "uniform")
 
 if not TYPE_CHECKING:  # for which it would be a name for everything
-
-    def __getattr__(name: str) -> NoReturn:
-        if name.startswith("_"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        raise missing("tp.random", name, NAMES, OF_RANDOM)
+    __getattr__ = missing_from("tp.random", NAMES, OF_RANDOM)

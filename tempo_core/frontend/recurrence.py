@@ -10,9 +10,9 @@ from tempo_core.frontend.aliases import Domain, Key, Shape
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base import as_index
 from tempo_core.frontend.base_context import BaseContext
-from tempo_core.frontend.functions import as_tensor, broadcast_to, cast, check_dtype, shape_of
 from tempo_core.frontend.inputs import domain_steps
-from tempo_core.frontend.tensor import Tensor, Value, of_node
+from tempo_core.frontend.methods.operands import check_dtype, shape_of
+from tempo_core.frontend.tensor import Tensor, Value, as_tensor, of_node
 from tempo_core.ir import ops
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.symbolic.condition import TRUE, Bool, as_bool, conjunction
@@ -103,7 +103,7 @@ class Recurrence(Tensor):
                 hint=f'make the recurrence {tensor.dtype}, or convert the value: y.astype("{type.dtype}")',
             )
         try:
-            return broadcast_to(cast(tensor, type.dtype), type.shape)
+            return tensor.astype(type.dtype).broadcast_to(type.shape)
         except ShapeError:
             varying = next((s for size in tensor.type.shape for s in size.steps), None)
             advice = (

@@ -179,7 +179,7 @@ class GroupedQueryAttention(Module):
         axes = [tuple(range(-len(at), 0)) for at in over]
         rest = self.rest()
         greatest = [fn.expand_dims(each.max(axis), -1) for each, axis in zip(scores, axes, strict=True)]
-        top = functools.reduce(fn.maximum_of, greatest if rest is None else [*greatest, rest])
+        top = functools.reduce(fn.maximum, greatest if rest is None else [*greatest, rest])
         total = None if rest is None else fn.exp(rest - top)
         mixed: Tensor | None = None
         for at, letters, axis, each, source in zip(over, lying, axes, scores, sources, strict=True):

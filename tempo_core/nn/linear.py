@@ -6,6 +6,7 @@ from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import DTypeError, ShapeError
+from tempo_core.frontend.methods.indexing import at_position
 from tempo_core.frontend.tensor import Positions, Tensor
 from tempo_core.ir.types import is_float
 from tempo_core.nn.initializers import Initializer, normal, orthogonal, uniform_fan_in, zeros
@@ -75,7 +76,7 @@ class Embedding(Module):
     def forward(self, x: Positions) -> Tensor:
         if isinstance(x, Tensor) and is_float(x.dtype):
             raise DTypeError(f"{self.name} takes integers, got {x!r}", hint='convert it: x.astype("int32")')
-        return fn.at_position(self.weight, 0, x)
+        return at_position(self.weight, 0, x)
 
 
 class SwiGLU(Module):

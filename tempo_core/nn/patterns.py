@@ -101,7 +101,7 @@ def _part(part: Slice, symbol: Symbol, length: int) -> Part:
 def _inside(part: Slice, symbol: Symbol, rows: Tensor, columns: Tensor, length: Expr) -> Tensor:
     start, stop, stride = (_evaluated(Expr.of(end), {symbol: rows}) for end in _ends(part, length))
     inside = fn.logical_and(columns >= start, columns < stop)
-    return inside if part.step in (None, 1) else fn.logical_and(inside, fn.equal(fn.mod(columns - start, stride), 0))
+    return inside if part.step in (None, 1) else fn.logical_and(inside, fn.equal(fn.remainder(columns - start, stride), 0))
 
 
 def _ends(part: Slice, T: IntoExpr) -> tuple[Any, Any, int]:
@@ -115,7 +115,7 @@ def _ends(part: Slice, T: IntoExpr) -> tuple[Any, Any, int]:
 def _evaluated(expression: Expr, values: Mapping[Symbol, Tensor]) -> Tensor:
     """An expression with tensors for some symbols; the others (steps and bounds) have their own values."""
     other_values: dict[Symbol, Any] = {symbol: fn.evaluate(symbol.expr) for symbol in expression.symbols if symbol not in values}
-    return fn.as_tensor(expression.evaluate({**other_values, **values}, fn.minimum_of, fn.maximum_of))
+    return fn.as_tensor(expression.evaluate({**other_values, **values}, fn.minimum, fn.maximum))
 
 
 causal = Pattern("causal", lambda t, T: slice(0, t + 1))

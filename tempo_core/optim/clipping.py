@@ -15,7 +15,7 @@ def global_norm(tensors: Sequence[Tensor], over: Domain = ()) -> Tensor:
     """The Euclidean norm of all elements of all tensors, at all points of the steps in `over`."""
     with tensors[0].context:
         steps = domain_steps(over)
-    squares = [fn.total(_at_all_points(fn.square(g), steps)) for g in tensors]
+    squares = [fn.sum(_at_all_points(fn.square(g), steps)) for g in tensors]
     return fn.sqrt(sum(squares[1:], squares[0]))
 
 
@@ -24,7 +24,7 @@ def clip_by_global_norm(gradients: Sequence[Tensor], max_norm: float, over: Doma
 
     `over` are steps whose points are clipped together, such as layers.
     """
-    scale = fn.minimum_of(max_norm / (global_norm(gradients, over) + 1e-6), 1.0)
+    scale = fn.minimum(max_norm / (global_norm(gradients, over) + 1e-6), 1.0)
     return [g * scale for g in gradients]
 
 
@@ -36,4 +36,4 @@ def _at_all_points(x: Tensor, over: tuple[Symbol, ...]) -> Tensor:
 
 def clip_by_value(gradients: Sequence[Tensor], max_value: float) -> list[Tensor]:
     """Gradients with each element brought into ±`max_value`."""
-    return [fn.minimum_of(fn.maximum_of(g, -max_value), max_value) for g in gradients]
+    return [fn.minimum(fn.maximum(g, -max_value), max_value) for g in gradients]

@@ -140,7 +140,7 @@ class RMSProp(Optimizer):
             spread = self.average(param, f"{name}.squares", self.decay, (1 - self.decay) * fn.square(gradient))
             if self.centered:
                 mean = self.average(param, f"{name}.mean", self.decay, (1 - self.decay) * gradient)
-                spread = fn.maximum_of(spread - fn.square(mean), 0.0)  # rounding may bring it below zero
+                spread = fn.maximum(spread - fn.square(mean), 0.0)  # rounding may bring it below zero
             direction = gradient / (fn.sqrt(spread) + self.eps)
             if self.momentum:
                 direction = self.average(param, f"{name}.velocity", self.momentum, direction)

@@ -79,8 +79,8 @@ def warmup(updates: IntoExpr, then: Schedule, start: float = 0.0) -> Schedule:
 
     def schedule(count: Count) -> Tensor:
         at, length = _number(count), _number(updates)
-        rising = start + (then(0) - start) * (at / fn.maximum_of(length, 1.0))
-        return fn.where(at < length, rising, then(fn.maximum_of(at - length, 0.0)))
+        rising = start + (then(0) - start) * (at / fn.maximum(length, 1.0))
+        return fn.where(at < length, rising, then(fn.maximum(at - length, 0.0)))
 
     return schedule
 
@@ -98,7 +98,7 @@ def _number(count: Count) -> Tensor:
 
 def _progress(count: Count, updates: IntoExpr) -> Tensor:
     """The part of `updates` that is done, at most 1."""
-    return fn.minimum_of(_number(count) / fn.maximum_of(_number(updates), 1.0), 1.0)
+    return fn.minimum(_number(count) / fn.maximum(_number(updates), 1.0), 1.0)
 
 
 def _power(base: float, exponent: Tensor) -> Tensor:

@@ -24,8 +24,8 @@ from tempo_core.frontend.autodiff.slopes import NoGradient, Zero
 from tempo_core.frontend.autodiff.window_gradients import scattered_read
 from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.base_context import BaseContext
-from tempo_core.frontend.functions import evaluate, index, ones, reshape, scatter_add, where, zeros
-from tempo_core.frontend.tensor import Tensor, apply, computes, of_node, view
+from tempo_core.frontend.functions import ones, scatter_add, where, zeros
+from tempo_core.frontend.tensor import Tensor, apply, differentiates, evaluate, of_node, view
 from tempo_core.ir.dependence import ancestors, feeding, reached, strongly_connected
 from tempo_core.ir.graph import Edge, Key, Node
 from tempo_core.ir.ops import Broadcast, Eval, Identity, Input, Merge, Reshape, Udf, Where, product
@@ -38,13 +38,9 @@ from tempo_core.symbolic.isl.relation import uncovered
 from tempo_core.symbolic.proof import unless_obvious
 
 
-@computes
-@checked
+@differentiates
 def backward(loss: Tensor) -> None:
-    """Differentiate the sum of a tensor over its points and elements. The gradients are then in `.grad` of the leaves; calls add up.
-
-    Leaves are inputs with `requires_grad` and recurrences whose update is not assigned yet (parameters).
-    """
+    """`loss.backward()`."""
     context = loss.context
     cyclic = _cyclic_merges(context)
     of_loss = ancestors(context.graph, [loss.edge.source])
@@ -405,9 +401,9 @@ class _Reverse:
         every = apply(Identity(), at_all_points(contribution, domain), domain=Domain(domain.steps))
         positions = apply(Identity(), evaluate(points[step]), domain=Domain(domain.steps))
         values, places = every[keys], positions[keys]
-        values = reshape(values, (product(places.type.shape), *values.type.shape[places.rank :]))
-        gathered = scatter_add(values, reshape(places, (product(places.type.shape),)), step.bound_expr, 0)
-        gathered = fit_shape(index(gathered, 0, step.expr), source.outputs[edge.output].shape)
+        values = values.reshape((product(places.type.shape), *values.type.shape[places.rank :]))
+        gathered = scatter_add(values, places.reshape((product(places.type.shape),)), step.bound_expr, 0)
+        gathered = fit_shape(gathered.index(0, step.expr), source.outputs[edge.output].shape)
         self._contribute((edge.source, edge.output), gathered, TRUE)
 
     def _zero_elsewhere(self, source: Node, condition: Bool, value: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import tempo_core.frontend.functions as fn
 from tempo_core.frontend.autodiff.slopes import NoGradient, Zero, slope_of
 from tempo_core.frontend.inputs import udf
-from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.frontend.tensor import Tensor, apply, pad_axis
 from tempo_core.ir import ops
 from tempo_core.ir.axes import operand_labels
 from tempo_core.ir.labelled import Labels, contraction
@@ -65,7 +65,7 @@ def _reduce(op: ops.Reduce, operands: Tensors, results: Tensors, gradients: Tens
 def _extreme(g: Tensor, x: Tensor, y: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Equal extremes share the gradient."""
     is_extreme = fn.cast(fn.equal(x, _spread(y, x, axes)), g.dtype)
-    return _spread(g / fn.total(is_extreme, axes), x, axes) * is_extreme
+    return _spread(g / fn.sum(is_extreme, axes), x, axes) * is_extreme
 
 
 REDUCE: Mapping[str, Callable[[Tensor, Tensor, Tensor, tuple[int, ...]], Tensor] | Zero] = {
@@ -122,8 +122,8 @@ def _shifted(x: Tensor, axis: int, backwards: bool) -> Tensor:
     size = x.type.shape[axis]
     one = Expr.of(1) if provably_nonnegative(size - 1) else minimum(size, 1)  # of no elements, none is cut off
     if backwards:
-        return fn.pad_axis(apply(ops.Slice(axis, one, size), x), axis, 0, one)
-    return fn.pad_axis(apply(ops.Slice(axis, Expr.of(0), size - one), x), axis, one, 0)
+        return pad_axis(apply(ops.Slice(axis, one, size), x), axis, 0, one)
+    return pad_axis(apply(ops.Slice(axis, Expr.of(0), size - one), x), axis, one, 0)
 
 
 def _discounted_sum(op: ops.DiscountedSum, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
@@ -180,7 +180,7 @@ def _permute(op: ops.Permute, operands: Tensors, results: Tensors, gradients: Te
 
 
 def _broadcast(op: ops.Broadcast, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
-    return (fn.total(gradients[0], tuple(a for a in range(len(op.shape)) if a not in op.axes)),)
+    return (fn.sum(gradients[0], tuple(a for a in range(len(op.shape)) if a not in op.axes)),)
 
 
 def _slice(op: ops.Slice, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:

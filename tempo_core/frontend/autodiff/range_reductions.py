@@ -15,8 +15,8 @@ from functools import partial
 from tempo_core.errors import GradientError
 from tempo_core.frontend.autodiff.window_gradients import window_width
 from tempo_core.frontend.base_context import BaseContext
-from tempo_core.frontend.functions import cast, equal, evaluate, full, total, where
-from tempo_core.frontend.tensor import Tensor, apply, of_node, view
+from tempo_core.frontend.functions import equal, full, where
+from tempo_core.frontend.tensor import Tensor, apply, evaluate, of_node, view
 from tempo_core.ir import ops
 from tempo_core.ir.axes import dropped
 from tempo_core.ir.dependence import ancestors
@@ -150,11 +150,11 @@ class _Points:
         """The sum or extreme of a block: that of each point's own block, of which all points have the same."""
         x, block = self._everywhere(each), slice(self.reads.index.start, self.reads.index.stop, 1)
         parts = (x,) if self.fn == "sum" else self._shares(x, of_node(self.context, self.node))
-        sums = [total(self._at(part, block), 0) for part in parts]
+        sums = [self._at(part, block).sum(0) for part in parts]
         return sums[0] if len(sums) == 1 else sums[0] / sums[1]
 
     def _sums(self, x: Tensor) -> Tensor:
-        return total(self._ranges(x), 0)
+        return self._ranges(x).sum(0)
 
     def _products(self, x: Tensor) -> Tensor:
         return self._carried(x, lambda before: before * x)
@@ -163,7 +163,7 @@ class _Points:
         """A suffix carries on what it has; an element of a prefix has the weight `gamma**position` in all of them."""
         gamma = self.node.op.gamma  # type: ignore[attr-defined]
         if self.is_prefix:
-            return self._sums(x * gamma ** cast(evaluate(self.reads.step.expr), x.dtype))
+            return self._sums(x * gamma ** evaluate(self.reads.step.expr).astype(x.dtype))
         return self._carried(x, lambda before: x + gamma * before)
 
     def _extremes(self, x: Tensor) -> Tensor:
@@ -177,8 +177,8 @@ class _Points:
         """At each point the sum, and the number, of its elements that are the extreme y of a range."""
         shape = tuple(a for a in range(x.rank) if a not in self._rest)
         is_extreme = equal(x, apply(ops.Broadcast(x.type.shape, shape), y))
-        parts = where(is_extreme, x, 0), cast(is_extreme, x.dtype)
-        return (total(parts[0], self._rest), total(parts[1], self._rest)) if self._rest else parts
+        parts = where(is_extreme, x, 0), is_extreme.astype(x.dtype)
+        return (parts[0].sum(self._rest), parts[1].sum(self._rest)) if self._rest else parts
 
     @property
     def _rest(self) -> tuple[int, ...]:

@@ -10,8 +10,8 @@ from tempo_core.frontend.autodiff.contributions import as_key, without_broadcast
 from tempo_core.frontend.autodiff.readers import Readers
 from tempo_core.frontend.autodiff.window_gradients import window_elements, window_width
 from tempo_core.frontend.base_context import BaseContext
-from tempo_core.frontend.functions import arange, equal, evaluate, index, pad_axis, reshape, scatter_add, where, zeros
-from tempo_core.frontend.tensor import Tensor, apply, of_node
+from tempo_core.frontend.functions import arange, scatter_add, where, zeros
+from tempo_core.frontend.tensor import Tensor, apply, evaluate, of_node, pad_axis
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.ops import Identity, Merge, Slice
 from tempo_core.symbolic.condition import TRUE, Bool, conjunction
@@ -165,8 +165,8 @@ class ReaderSum:
         for step, at in self.indices.items():
             if isinstance(at, Point) and not is_own_point(at, step):
                 read_point = apply(Identity(), evaluate(at.expr), domain=Domain(self.domain.steps))
-                is_read = equal(self._at_readers(read_point), evaluate(step.expr))
-                value = where(reshape(is_read, (*is_read.type.shape, *(1,) * (value.rank - is_read.rank))), value, 0)
+                is_read = self._at_readers(read_point) == evaluate(step.expr)
+                value = where(is_read.reshape((*is_read.type.shape, *(1,) * (value.rank - is_read.rank))), value, 0)
         return value
 
     def _repeated(self, summed: Tensor, value: Tensor) -> Tensor:
@@ -181,7 +181,7 @@ class ReaderSum:
         """The element of each source point, along the dimensions for ranges that are not windows."""
         wide = [axis for axis in axes if axis.width is None]
         for k, (step, span, _) in reversed(list(enumerate(wide))):
-            value = index(value, k, step.expr if span.steps else (step.expr - span.start) // span.stride)
+            value = value.index(k, step.expr if span.steps else (step.expr - span.start) // span.stride)
         return value
 
 
@@ -197,7 +197,7 @@ def at_all_points(value: Tensor, domain: Domain) -> Tensor:
 def fit_shape(x: Tensor, shape: tuple[Expr, ...]) -> Tensor:
     """`x` in `shape`. Where x is read the sizes are equal, even if the expressions are not: t + 1 and T are equal at T - 1."""
     if len(shape) != x.rank:
-        return reshape(x, shape)
+        return x.reshape(shape)
     for axis, size in enumerate(shape):
         if x.type.shape[axis] != size:
             x = apply(Slice(axis, Expr.of(0), size), x)

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tempo_core.frontend.base_context import BaseContext
-from tempo_core.frontend.functions import evaluate
-from tempo_core.frontend.tensor import Tensor, apply, view
+from tempo_core.frontend.tensor import Tensor, apply, evaluate, view
 from tempo_core.ir import ops
 from tempo_core.ir.axes import Source, with_leading
 from tempo_core.ir.graph import Edge, Node

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tempo_core.frontend.autodiff.reader_sums import at_all_points
-from tempo_core.frontend.functions import index, pad_axis, reshape
-from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.frontend.tensor import Tensor, apply, pad_axis
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.ops import Identity
 from tempo_core.symbolic.domain import Domain, Point, Ring, is_own_point, ring_of, step_order
@@ -40,8 +39,8 @@ class RingRead:
         values = every[tuple(slice(0, s.bound_expr) if s == self.along else s.expr for s in every.domain.steps)]
         size, bound, rest = self.along.bound_expr, self.step.bound_expr, values.shape[1:]
         turns = (size + n - 1) // n if n != size else Expr.of(1)
-        sums = reshape(pad_axis(values, 0, 0, turns * n - size), (turns, n, *rest)).sum(0)
-        each = index(pad_axis(sums, 0, 0, bound - n), 0, self.step.expr)
+        sums = pad_axis(values, 0, 0, turns * n - size).reshape((turns, n, *rest)).sum(0)
+        each = pad_axis(sums, 0, 0, bound - n).index(0, self.step.expr)
         steps = step_order({*each.domain.steps, self.step}, order)
         at, position = self.step.expr - start, (self.step.expr - start - shift) % n
         readers = each[tuple(position if s == self.step else s.expr for s in each.domain.steps)]

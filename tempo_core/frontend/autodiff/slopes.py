@@ -51,7 +51,7 @@ def finite(x: Tensor) -> Tensor:
     For slopes that are even and vanish at infinity. With an infinite x, the next derivative would be 0 times infinity: NaN.
     """
     limits = ml_dtypes.finfo(ml_dtypes.bfloat16) if x.dtype == "bfloat16" else np.finfo(x.dtype)
-    return fn.where(fn.equal(fn.absolute(x), math.inf), float(limits.max), x)
+    return fn.where(fn.equal(fn.abs(x), math.inf), float(limits.max), x)
 
 
 def one_less_square(x: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def one_less_square(x: Tensor) -> Tensor:
 
     At ±1 it is the plain formula, because the slopes of the product would be 0 times infinity there.
     """
-    return fn.where(fn.equal(fn.absolute(x), 1), 1 - fn.square(x), (1 - x) * (1 + x))
+    return fn.where(fn.equal(fn.abs(x), 1), 1 - fn.square(x), (1 - x) * (1 + x))
 
 
 def _exponent(y: Tensor) -> float | None:
@@ -92,19 +92,19 @@ def _of_arctan2(g: Tensor, y: Tensor, x: Tensor, _: Tensor) -> tuple[Tensor, Ten
 
     The formula holds for every scale, so the scale counts as a constant in differentiation.
     """
-    larger = fn.maximum_of(fn.absolute(x), fn.absolute(y)).detach()
+    larger = fn.maximum(fn.abs(x), fn.abs(y)).detach()
     nowhere = fn.logical_or(fn.equal(larger, 0), fn.equal(larger, math.inf))
     scale = fn.where(nowhere, 1, larger)
     v, u = fn.where(nowhere, 0, y) / scale, fn.where(nowhere, 1, x) / scale
     part = g / (u * u + v * v)
-    return fn.where(nowhere, 0, part * u / scale), fn.where(nowhere, 0, fn.neg(part * v / scale))
+    return fn.where(nowhere, 0, part * u / scale), fn.where(nowhere, 0, fn.negative(part * v / scale))
 
 
 def _of_logaddexp(g: Tensor, x: Tensor, y: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
     """The shares of both exponentials in their sum. Two equal infinities have half of the gradient each."""
-    same = fn.logical_and(fn.equal(x, y), fn.equal(fn.absolute(x), math.inf))
+    same = fn.logical_and(fn.equal(x, y), fn.equal(fn.abs(x), math.inf))
     gap = fn.where(same, 0, x - y)
-    return g * fn.sigmoid(gap), g * fn.sigmoid(fn.neg(gap))
+    return g * fn.sigmoid(gap), g * fn.sigmoid(fn.negative(gap))
 
 
 def _of_maximum(g: Tensor, x: Tensor, y: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,7 +123,7 @@ _TRUTH = Zero("its result is a bool")
 _BITS = Zero("it takes no floats")
 
 UNARY: Mapping[str, Slope | Zero | NoGradient] = {
-    "neg": lambda g, x, y: fn.neg(g),
+    "neg": lambda g, x, y: fn.negative(g),
     "abs": lambda g, x, y: g * fn.sign(x),
     "sign": _STEPS,
     "exp": lambda g, x, y: g * y,
@@ -133,10 +133,10 @@ UNARY: Mapping[str, Slope | Zero | NoGradient] = {
     "sqrt": lambda g, x, y: g * 0.5 / y,
     "rsqrt": lambda g, x, y: g * -0.5 * y * y * y,
     "sin": lambda g, x, y: g * fn.cos(x),
-    "cos": lambda g, x, y: fn.neg(g * fn.sin(x)),
+    "cos": lambda g, x, y: fn.negative(g * fn.sin(x)),
     "tan": lambda g, x, y: g * (1 + y * y),
     "asin": lambda g, x, y: g * fn.rsqrt(one_less_square(x)),
-    "acos": lambda g, x, y: fn.neg(g * fn.rsqrt(one_less_square(x))),
+    "acos": lambda g, x, y: fn.negative(g * fn.rsqrt(one_less_square(x))),
     "atan": lambda g, x, y: g / (1 + fn.square(finite(x))),
     "sinh": lambda g, x, y: g * fn.cosh(x),
     "cosh": lambda g, x, y: g * fn.sinh(x),
@@ -145,7 +145,7 @@ UNARY: Mapping[str, Slope | Zero | NoGradient] = {
     "acosh": lambda g, x, y: g * fn.rsqrt(finite(x) - 1) * fn.rsqrt(finite(x) + 1),
     "atanh": lambda g, x, y: g / one_less_square(x),
     "sigmoid": lambda g, x, y: g * y * (1 - y),
-    "erf": lambda g, x, y: g * (2 / math.sqrt(math.pi)) * fn.exp(fn.neg(fn.square(finite(x)))),
+    "erf": lambda g, x, y: g * (2 / math.sqrt(math.pi)) * fn.exp(fn.negative(fn.square(finite(x)))),
     "floor": _STEPS,
     "ceil": _STEPS,
     "round": _STEPS,
@@ -157,16 +157,16 @@ UNARY: Mapping[str, Slope | Zero | NoGradient] = {
 
 BINARY: Mapping[str, Slopes | Zero | NoGradient] = {
     "add": lambda g, x, y, z: (g, g),
-    "sub": lambda g, x, y, z: (g, fn.neg(g)),
+    "sub": lambda g, x, y, z: (g, fn.negative(g)),
     "mul": lambda g, x, y, z: (g * y, g * x),
-    "div": lambda g, x, y, z: (g / y, fn.neg(g * z / y)),
+    "div": lambda g, x, y, z: (g / y, fn.negative(g * z / y)),
     "pow": _of_power,
     "atan2": _of_arctan2,
     "logaddexp": _of_logaddexp,
     "maximum": _of_maximum,
     "minimum": _of_minimum,
     "floordiv": _STEPS,
-    "mod": lambda g, x, y, z: (g, fn.neg(g * fn.floor(x / y))),
+    "mod": lambda g, x, y, z: (g, fn.negative(g * fn.floor(x / y))),
     "and": _BITS,
     "or": _BITS,
     "xor": _BITS,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tempo_core.errors import NonAffineError
-from tempo_core.frontend.functions import broadcast_to, evaluate, reshape, where
-from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.frontend.functions import where
+from tempo_core.frontend.tensor import Tensor, apply, evaluate
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.ops import Gather
 from tempo_core.prices import is_narrow
@@ -45,9 +45,9 @@ def window_elements(windows: Tensor, axis: int, starts: Tensor, step: Symbol, st
     elements = apply(Gather(axis, starts.rank), windows, position)
     if exact:
         return elements
-    width = broadcast_to(evaluate(windows.type.shape[axis]), position.type.shape)
+    width = evaluate(windows.type.shape[axis]).broadcast_to(position.type.shape)
     inside = (position >= 0) & (position < width) & (position * stride == distance)
-    return where(reshape(inside, (*inside.type.shape, *(1,) * (elements.rank - inside.rank))), elements, 0)
+    return where(inside.reshape((*inside.type.shape, *(1,) * (elements.rank - inside.rank))), elements, 0)
 
 
 def scattered_read(edge: Edge, source: Domain, readers: Domain, inverses: Sequence[Inverse]) -> Symbol | None:

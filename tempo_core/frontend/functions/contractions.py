@@ -8,60 +8,20 @@ from typing import Any, TypeAlias, Union
 from tempo_core.errors import ShapeError
 from tempo_core.frontend.aliases import AxisPairs
 from tempo_core.frontend.arguments import checked
-from tempo_core.frontend.base import BaseTensor
-from tempo_core.frontend.functions.core import as_tensor, cast, distinct_axes, promote
-from tempo_core.frontend.functions.reductions import total
-from tempo_core.frontend.functions.shapes import broadcast_shapes, broadcast_to, pad_axis, squeeze, transpose
-from tempo_core.frontend.tensor import Tensor, Value, apply
+from tempo_core.frontend.methods.operands import distinct_axes
+from tempo_core.frontend.tensor import Tensor, Value, apply, as_tensor, factors
 from tempo_core.ir import ops
-from tempo_core.symbolic.expr import Expr, IntoExpr, maximum
+from tempo_core.symbolic.expr import Expr, IntoExpr
+from tempo_core.symbolic.expr import maximum as greatest
 
 Padding: TypeAlias = Union[str, IntoExpr, Sequence[Union[IntoExpr, tuple[IntoExpr, IntoExpr]]]]
 """Zeros around spatial dimensions: "SAME", "VALID", or numbers of zeros."""
 
 
 @checked
-def matmul(x: Value, y: Value) -> Tensor:
-    """Matrix product by NumPy's rules: vectors contract; leading dimensions broadcast."""
-    a, b = _numbers(x, y)
-    if a.rank == 0 or b.rank == 0:
-        raise ShapeError(
-            f"matmul takes vectors, matrices or stacks of them, got {a!r} and {b!r}", hint="to multiply by a number: x * y"
-        )
-    inner = b.rank - 2 if b.rank > 1 else 0
-    if a.type.shape[-1] != b.type.shape[inner]:
-        transposed = (
-            ". To sum over the last size of both: x @ y.transpose()"
-            if b.rank == 2 and a.type.shape[-1] == b.type.shape[1]
-            else ""
-        )
-        raise ShapeError(
-            f"cannot multiply {a!r} by {b!r}: the sizes {a.type.shape[-1]} and {b.type.shape[inner]} differ",
-            hint=f"in x @ y, the last size of x must equal the {'last but one' if b.rank > 1 else 'only'} size of y{transposed}",
-        )
-    if b.rank <= 2:
-        return apply(ops.Dot((a.rank - 1,), (inner,)), a, b)
-    if a.rank == 1:
-        return apply(ops.Dot((0,), (inner,)), a, b)
-    batch = broadcast_shapes(a.type.shape[:-2], b.type.shape[:-2])
-    a, b = broadcast_to(a, (*batch, *a.type.shape[-2:])), broadcast_to(b, (*batch, *b.type.shape[-2:]))
-    shared = tuple(range(len(batch)))
-    return apply(ops.Dot((a.rank - 1,), (b.rank - 2,), shared, shared), a, b)
-
-
-def _numbers(x: Value, y: Value) -> tuple[Tensor, Tensor]:
-    """Two operands of a product in one dtype; bools count as 0 and 1."""
-    like = x if isinstance(x, BaseTensor) else y if isinstance(y, BaseTensor) else None
-    a, b = as_tensor(x, like), as_tensor(y, like)
-    dtype = promote(a.dtype, b.dtype)
-    dtype = "int32" if dtype == "bool" else dtype
-    return cast(a, dtype), cast(b, dtype)
-
-
-@checked
 def tensordot(x: Value, y: Value, axes: AxisPairs = 2) -> Tensor:
     """The product summed over `axes`: a number n (x's last n with y's first n), or a pair (x's axes, y's axes)."""
-    a, b = _numbers(x, y)
+    a, b = factors(x, y)
     if isinstance(axes, int):
         if not 0 <= axes <= min(a.rank, b.rank):
             raise ShapeError(f"{a!r} and {b!r} cannot be summed over {axes} axes", hint="tp.tensordot(x, y, 1)")
@@ -102,7 +62,7 @@ def einsum(subscripts: str, *operands: Value) -> Tensor:
         later = {letter for _, term in parts[2:] for letter in term} | set(result)
         a, left = _without(a, left, later | set(right))
         b, right = _without(b, right, later | set(left))
-        a, b = _numbers(a, b)
+        a, b = factors(a, b)
         shared = [letter for letter in left if letter in right]
         ones = [k for k in shared if a.type.shape[left.index(k)] != b.type.shape[right.index(k)]]
         if ones:  # a size of 1 broadcasts
@@ -114,19 +74,19 @@ def einsum(subscripts: str, *operands: Value) -> Tensor:
         free = [k for k in left if k not in shared] + [k for k in right if k not in shared]
         parts[:2] = [(product, "".join(batch + free))]
     x, term = _without(*parts[0], set(result))
-    return transpose(x, *(term.index(letter) for letter in result)) if result else x
+    return x.transpose(*(term.index(letter) for letter in result)) if result else x
 
 
 def _stretched(x: Tensor, term: str, other: Tensor, other_term: str, letters: Sequence[str]) -> tuple[Tensor, str]:
     """`x` without those of `letters` along which its size is 1 and the other's is not."""
     gone = [k for k in letters if x.type.shape[term.index(k)] == 1 and other.type.shape[other_term.index(k)] != 1]
-    return squeeze(x, [term.index(k) for k in gone]), "".join(k for k in term if k not in gone)
+    return x.squeeze([term.index(k) for k in gone]), "".join(k for k in term if k not in gone)
 
 
 def _without(x: Tensor, term: str, letters: set[str]) -> tuple[Tensor, str]:
     """`x` summed over the letters of its term that are not in `letters`."""
     axes = [k for k, letter in enumerate(term) if letter not in letters]
-    return (total(x, axes) if axes else x), "".join(letter for letter in term if letter in letters)
+    return (x.sum(axes) if axes else x), "".join(letter for letter in term if letter in letters)
 
 
 def _subscripts(text: str, operands: Sequence[Tensor]) -> tuple[list[str], str]:
@@ -183,7 +143,7 @@ def conv(
     zeros may be expressions of steps.
     `stride` and `dilation` are ints, or one int for each dimension. Spatial sizes may vary with a step.
     """
-    a, b = _numbers(x, w)
+    a, b = factors(x, w)
     n = b.rank - 2
     if n < 1 or a.rank < n + 1:
         raise ShapeError(
@@ -195,7 +155,7 @@ def conv(
     pairs = _padding(padding, sizes, b.type.shape[:n], strides, dilations)
     for k, (low, high) in enumerate(pairs):
         if low.steps or high.steps:  # the op's own padding is the same at every step
-            a = pad_axis(a, a.rank - n - 1 + k, low, high)
+            a = a._pad_axis(a.rank - n - 1 + k, low, high)
             pairs[k] = (Expr.of(0), Expr.of(0))
     lows, highs = tuple(low for low, _ in pairs), tuple(high for _, high in pairs)
     return apply(ops.Conv(strides, lows, highs, dilations, (1,) * n, Expr.of(groups)), a, b)
@@ -223,7 +183,7 @@ def _padding(
         margins = []
         for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
             outputs = (size + stride - 1) // stride
-            total = maximum((outputs - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
+            total = greatest((outputs - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
             margins.append((total // 2, total - total // 2) if padding.upper() == "SAME" else (Expr.of(0), Expr.of(0)))
         return margins
     amounts = [padding] * len(sizes) if isinstance(padding, (int, Expr)) else padding

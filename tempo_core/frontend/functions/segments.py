@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from tempo_core.errors import ArgumentError, DTypeError, ShapeError
 from tempo_core.frontend.arguments import checked
-from tempo_core.frontend.functions.arithmetic import equal, isnan, less
-from tempo_core.frontend.functions.core import as_tensor, cast, evaluate, library, promote
-from tempo_core.frontend.functions.elementwise import where
-from tempo_core.frontend.functions.indexing import combined_at, index, scatter_add
-from tempo_core.frontend.functions.reductions import total
-from tempo_core.frontend.functions.shapes import broadcast_to, expand_dims, full
-from tempo_core.frontend.tensor import Tensor, Value
+from tempo_core.frontend.functions.creation import full, library
+from tempo_core.frontend.functions.pointwise import where
+from tempo_core.frontend.methods.indexing import combined_at
+from tempo_core.frontend.tensor import Tensor, Value, evaluate, promoted
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.symbolic.expr import IntoExpr
 
@@ -50,8 +47,8 @@ def bincount(labels: Tensor, length: IntoExpr, weights: Tensor | None = None) ->
     """
     if is_float(labels.dtype) or labels.dtype == "bool":
         raise DTypeError(f"bincount of {labels!r}: labels are integers", hint='convert it: x.astype("int32")')
-    each = full(labels.type.shape, 1, "int32") if weights is None else broadcast_to(weights, labels.type.shape)
-    return scatter_add(each, labels, length)
+    each = full(labels.type.shape, 1, "int32") if weights is None else weights.broadcast_to(labels.type.shape)
+    return each._scatter_add(labels, length)
 
 
 @checked
@@ -62,7 +59,7 @@ def histogram(x: Tensor, bins: Tensor) -> tuple[Tensor, Tensor]:
     """
     count = bins.type.shape[0] - 1
     position = searchsorted(bins, x, "right") - 1
-    last = equal(x, index(bins, 0, count))
+    last = x == bins.index(0, count)
     return bincount(where(last, evaluate(count - 1), position), count), bins
 
 
@@ -82,15 +79,13 @@ def searchsorted(edges: Tensor, values: Value, side: str = "left") -> Tensor:
             f"searchsorted in {edges!r}, which is not one row of numbers",
             hint="give each point its row: tp.searchsorted(edges[t], x[t])",
         )
-    values = as_tensor(values, edges)
-    dtype = promote(edges.dtype, values.dtype)
-    edges, values = cast(edges, dtype), cast(values, dtype)
+    edges, values = promoted(edges, values)
     if edges.type.is_static:
         return library("numpy.searchsorted", (edges, values), TensorType("int32", values.type.shape), side=side)[0]
-    each = expand_dims(values, values.rank)
-    return total(_is_less(edges, each) if side == "left" else ~_is_less(each, edges), -1)  # of edges in any order
+    each = values.expand_dims(values.rank)
+    return (_is_less(edges, each) if side == "left" else ~_is_less(each, edges)).sum(-1)  # of edges in any order
 
 
 def _is_less(x: Tensor, y: Tensor) -> Tensor:
     """Whether x comes before y where NaN comes last."""
-    return less(x, y) | (isnan(y) & ~isnan(x)) if is_float(x.dtype) else less(x, y)
+    return (x < y) | (y.isnan() & ~x.isnan()) if is_float(x.dtype) else x < y

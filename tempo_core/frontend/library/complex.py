@@ -8,8 +8,8 @@ from tempo_core.errors import ArgumentError
 from tempo_core.frontend.aliases import Key
 from tempo_core.frontend.arguments import is_value, shown
 from tempo_core.frontend.base import BaseTensor
-from tempo_core.frontend.functions import arctan2, as_tensor, cos, exp, hypot, sin, zeros_like
-from tempo_core.frontend.tensor import Tensor, Value
+from tempo_core.frontend.functions import arctan2, cos, exp, hypot, sin, zeros_like
+from tempo_core.frontend.tensor import Tensor, Value, as_tensor
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,14 +6,15 @@ Transforms have gradients of every order, and are computed in float32, or in flo
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from tempo_core.errors import ArgumentError
 from tempo_core.frontend.arguments import checked
-from tempo_core.frontend.elsewhere import OF_FFT, missing
-from tempo_core.frontend.functions import aligned, as_tensor, cast, library, moveaxis, one_axis
+from tempo_core.frontend.elsewhere import OF_FFT, missing_from
+from tempo_core.frontend.functions import library
 from tempo_core.frontend.library.complex import Complex
-from tempo_core.frontend.tensor import Tensor, Value, apply
+from tempo_core.frontend.methods.operands import one_axis
+from tempo_core.frontend.tensor import Tensor, Value, aligned, apply, as_tensor
 from tempo_core.ir import ops
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr
@@ -28,7 +29,7 @@ def _transformed(name: str, parts: list[Tensor], axis: int, n: int | None, gives
     """
     at = one_axis(parts[0], axis)
     wide = "float64" if parts[0].dtype == "float64" else "float32"
-    operands = [moveaxis(cast(part, wide), at, -1) for part in parts]
+    operands = [part.astype(wide).moveaxis(at, -1) for part in parts]
     if n is not None and n < 1:
         raise ArgumentError(f"`{name}` of {n} elements", hint="n is 1 or more")
     if n is not None:
@@ -41,7 +42,7 @@ def _transformed(name: str, parts: list[Tensor], axis: int, n: int | None, gives
     results = (result,) if gives == "real" else (result, result)
     options = {} if n is None else {"n": n}
     cost = 5 * rounds * ops.elements((*batch, size))
-    return [moveaxis(x, -1, at) for x in library(f"numpy.fft.{name}", operands, *results, cost=cost, is_complex=True, **options)]
+    return [x.moveaxis(-1, at) for x in library(f"numpy.fft.{name}", operands, *results, cost=cost, is_complex=True, **options)]
 
 
 def _parts(x: Value | Complex) -> list[Tensor]:
@@ -78,8 +79,4 @@ def irfft(x: Value | Complex, n: int | None = None, axis: int = -1) -> Tensor:
 NAMES = ("fft", "ifft", "irfft", "rfft")
 
 if not TYPE_CHECKING:  # for which it would be a name for everything
-
-    def __getattr__(name: str) -> NoReturn:
-        if name.startswith("_"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        raise missing("tp.fft", name, NAMES, OF_FFT)
+    __getattr__ = missing_from("tp.fft", NAMES, OF_FFT)

@@ -6,13 +6,14 @@ gradients, of every order. Numbers of 16 bits, and integers, are computed in flo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from tempo_core.errors import ShapeError
 from tempo_core.frontend.arguments import checked
-from tempo_core.frontend.elsewhere import OF_LINALG, missing
-from tempo_core.frontend.functions import as_tensor, broadcast_shapes, broadcast_to, cast, expand_dims, library, promote, squeeze
-from tempo_core.frontend.tensor import Tensor, Value
+from tempo_core.frontend.elsewhere import OF_LINALG, missing_from
+from tempo_core.frontend.functions import library
+from tempo_core.frontend.methods.operands import broadcast_shapes, promote
+from tempo_core.frontend.tensor import Tensor, Value, as_tensor
 from tempo_core.ir import ops
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.symbolic.expr import Expr, minimum
@@ -25,8 +26,8 @@ def _decomposed(name: str, x: Tensor, *results: Sizes, work: int, **options: boo
     batch, columns, wide = x.type.shape[:-2], x.type.shape[-1], _computed(x.dtype)
     types = [TensorType(wide, (*batch, *sizes)) for sizes in results]
     cost = work * ops.elements((*x.type.shape, columns))
-    made = library(f"numpy.linalg.{name}", (cast(x, wide),), *types, cost=cost, **options)
-    return [cast(each, _resulting(x.dtype)) for each in made]
+    made = library(f"numpy.linalg.{name}", (x.astype(wide),), *types, cost=cost, **options)
+    return [each.astype(_resulting(x.dtype)) for each in made]
 
 
 def _computed(dtype: str) -> str:
@@ -49,7 +50,7 @@ def _matrix(name: str, x: Tensor, is_square: bool = True) -> tuple[Expr, Expr]:
 
 def _solved(name: str, path: str, a: Tensor, b: Tensor, **options: bool) -> Tensor:
     n, _ = _matrix(name, a)
-    columns = expand_dims(b, 1) if b.rank == 1 else b
+    columns = b.expand_dims(1) if b.rank == 1 else b
     if b.rank == 0 or columns.type.shape[-2] != n:
         raise ShapeError(
             f"`{name}` of {a!r} takes [{n}] or [..., {n}, columns], got {b!r}",
@@ -57,11 +58,11 @@ def _solved(name: str, path: str, a: Tensor, b: Tensor, **options: bool) -> Tens
         )
     dtype = promote(a.dtype, b.dtype)
     wide, batch = _computed(dtype), broadcast_shapes(a.type.shape[:-2], columns.type.shape[:-2])
-    left = broadcast_to(cast(a, wide), (*batch, n, n))
-    right = broadcast_to(cast(columns, wide), (*batch, *columns.type.shape[-2:]))
+    left = a.astype(wide).broadcast_to((*batch, n, n))
+    right = columns.astype(wide).broadcast_to((*batch, *columns.type.shape[-2:]))
     cost = ops.elements((*left.type.shape, n + columns.type.shape[-1]))
     (x,) = library(path, (left, right), right.type, cost=cost, **options)
-    return cast(squeeze(x, -1) if b.rank == 1 else x, _resulting(dtype))
+    return (x.squeeze(-1) if b.rank == 1 else x).astype(_resulting(dtype))
 
 
 @checked
@@ -147,8 +148,4 @@ def svd(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 NAMES = ("cholesky", "det", "eigh", "inv", "qr", "slogdet", "solve", "solve_triangular", "svd")
 
 if not TYPE_CHECKING:  # for which it would be a name for everything
-
-    def __getattr__(name: str) -> NoReturn:
-        if name.startswith("_"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        raise missing("tp.linalg", name, NAMES, OF_LINALG)
+    __getattr__ = missing_from("tp.linalg", NAMES, OF_LINALG)

@@ -13,8 +13,7 @@ from typing import Any
 
 from tempo_core.errors import ArgumentError
 from tempo_core.frontend.base_context import BaseContext
-from tempo_core.frontend.functions import evaluate
-from tempo_core.frontend.tensor import Tensor, view
+from tempo_core.frontend.tensor import Tensor, evaluate, view
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType

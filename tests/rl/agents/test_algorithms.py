@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,36 +18,19 @@ import tempo_core as tp
 import tempo_rl
 from tempo_rl import A2C, PPO, REINFORCE, ActorCritic, Agent, Algorithm, Iteration, Monitor, Recipe
 from tempo_rl.agents.reinforce import reinforce
-from tempo_rl.algorithms import A2CKeys, DQNKeys, PPOKeys, ReinforceKeys, SACKeys, TD3Keys
 from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tempo_rl.cli import app
 from tempo_rl.env import vector_environment
 from tempo_rl.env.functional_env import make_single, single_of
 from tempo_rl.env.source import source_of
 from tempo_rl.errors import CheckpointError, EnvError, RecipeError, RLError, RunError
-from tempo_rl.recipe import ActorCriticRecipe, DQNRecipe, PPORecipe, ReinforceRecipe, SACRecipe, TD3Recipe, make_recipe
+from tempo_rl.recipe import make_recipe
 from tempo_rl.train import TrainingError
 from tests.cases import cells, fast, first, slow
 from tests.rl.scripted import ID, Scripted
 
 SMALL: Any = {"num_envs": 2, "num_steps": 4, "total_timesteps": 24, "hidden": [3], "eval_episodes": 0}
 ENDS = [("terminated", 3)]
-
-
-@pytest.mark.parametrize(
-    ("recipe", "keys"),
-    [
-        (PPORecipe, PPOKeys),
-        (ActorCriticRecipe, A2CKeys),
-        (ReinforceRecipe, ReinforceKeys),
-        (DQNRecipe, DQNKeys),
-        (SACRecipe, SACKeys),
-        (TD3Recipe, TD3Keys),
-    ],
-    ids=lambda c: c.__name__,
-)
-def test_the_typed_keys_are_those_of_the_recipe(recipe: type[Recipe], keys: type) -> None:
-    assert set(typing.get_type_hints(keys)) == set(recipe.model_fields) - {"algorithm", "env"}
 
 
 def test_every_name_is_there() -> None:

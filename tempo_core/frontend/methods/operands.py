@@ -1,4 +1,4 @@
-"""The base of all functions: constants, conversion of values to tensors, promotion of dtypes."""
+"""The operands of functions: numbers that become arrays, dtypes that meet, shapes that broadcast, and axes."""
 
 from __future__ import annotations
 
@@ -8,31 +8,25 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tempo_core.errors import ArgumentError, DTypeError, ShapeError, user_location
-from tempo_core.frontend.aliases import ArrayLike, Shape
-from tempo_core.frontend.arguments import checked, converts, shown
+from tempo_core.errors import ArgumentError, DTypeError, ShapeError
+from tempo_core.frontend.aliases import Shape
+from tempo_core.frontend.arguments import checked, shown
 from tempo_core.frontend.base import BaseTensor, unless_power
-from tempo_core.frontend.tensor import Tensor, Value, apply, of_node
 from tempo_core.ir import ops
-from tempo_core.ir.types import DTYPES, INTEGERS, ITEM_SIZE, TensorType, is_float
-from tempo_core.ir.udf import Library
+from tempo_core.ir.types import DTYPES, INTEGERS
 from tempo_core.symbolic.condition import Bool
-from tempo_core.symbolic.expr import Expr, makes_tensors
+from tempo_core.symbolic.expr import Expr
 
 
-@checked
-def constant(value: ArrayLike, dtype: str | None = None) -> Tensor:
-    """An array or number as a tensor without steps. Python floats become float32, ints int32.
-
-    Raises DTypeError for numbers that an integer dtype does not hold. Floats become integers by rounding towards zero.
-    """
+def constant_op(value: Any, dtype: str | None = None) -> ops.Constant:
+    """The op of an array or number. Raises DTypeError for numbers that an integer dtype does not hold."""
     array = _array(value)
     if dtype is None:
         dtype = {"float64": "float32", "int64": "int32", "uint64": "uint32"}.get(array.dtype.name, array.dtype.name)
     check_dtype(dtype)
     _check_range(array, dtype)
     array = array.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-    return apply(ops.Constant(dtype, array.shape, np.ascontiguousarray(array).tobytes()))
+    return ops.Constant(dtype, array.shape, np.ascontiguousarray(array).tobytes())
 
 
 def _array(value: Any) -> Any:
@@ -67,29 +61,6 @@ def _check_range(array: Any, dtype: str) -> None:
             f"{dtype} does not hold {array[wrong].flat[0]}: its numbers go from {limits.min} to {limits.max}",
             hint="use a wider dtype for the number, or for the tensor beside it: x.astype('int32')",
         )
-
-
-@makes_tensors
-def evaluate(value: Expr | Bool) -> Tensor:
-    """A step, bound or symbolic expression used as a number: an int32 (or bool) scalar whose domain is its steps."""
-    return apply(ops.Eval(value.plain if isinstance(value, Expr) else value))
-
-
-@converts
-def as_tensor(value: Value, like: Tensor | None = None) -> Tensor:
-    """`value` as a tensor; a Python number takes the dtype of `like`, unless the number is a float and `like` an integer."""
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, (Expr, Bool)):
-        number = evaluate(value)
-        return cast(number, like.dtype) if like is not None and isinstance(value, Expr) and is_float(like.dtype) else number
-    if like is None or isinstance(value, (np.ndarray, np.generic, list, tuple)):
-        return constant(value)
-    if isinstance(value, bool):
-        return constant(value, "bool")
-    if isinstance(value, float) and not is_float(like.dtype):
-        return constant(value, "float32")
-    return constant(value, "int32" if like.dtype == "bool" else like.dtype)
 
 
 def check_dtype(dtype: str) -> None:
@@ -148,47 +119,40 @@ def promote(left: str, right: str) -> str:
     return "uint32" if left.startswith("u") and right.startswith("u") else "int32"
 
 
-cast = Tensor.astype
+def broadcast_shapes(*shapes: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """NumPy's broadcast rule on symbolic sizes: equal, or one of them 1."""
+    rank = max(map(len, shapes))
+    result = []
+    for position in range(rank):
+        sizes = [s[position - rank + len(s)] for s in shapes if position - rank + len(s) >= 0]
+        wide = [s for s in sizes if s != 1] or sizes[:1]
+        if any(s != wide[0] for s in wide):
+            text = " and ".join(f"({', '.join(map(str, s))})" for s in shapes)
+            other = next(s for s in wide if s != wide[0])
+            raise ShapeError(
+                f"the shapes {text} do not broadcast: {wide[0]} and {other} differ", hint=_broadcasting(wide[0], other, shapes)
+            )
+        result.append(wide[0])
+    return tuple(result)
 
 
-def library(
-    name: str,
-    operands: Sequence[Tensor],
-    *results: TensorType,
-    cost: Expr | None = None,
-    is_complex: bool = False,
-    **options: Any,
-) -> tuple[Tensor, ...]:
-    """The results of a function of JAX's, by its name in the package: it is vectorized and differentiated as functions of users are.
-
-    `cost` is its number of operations. A function that `is_complex` takes and gives real and imaginary parts.
-    """
-    bytes_moved = sum((ITEM_SIZE[each.dtype] * ops.size(each) for each in (*(x.type for x in operands), *results)), Expr.of(0))
-    costs = () if cost is None else (cost, bytes_moved)
-    op = ops.Udf(
-        Library(f"jax.{name}", tuple(sorted(options.items())), is_complex),
-        results,
-        name=name.rpartition(".")[2],
-        where=user_location(),
-        cost=costs,
-    )
-    first = apply(op, *operands)
-    return tuple(of_node(first.context, first.node, k) for k in range(len(results)))
+def _broadcasting(size: Expr, other: Expr, shapes: Sequence[tuple[Expr, ...]]) -> str:
+    """A hint for two sizes that do not broadcast."""
+    if not (size.is_constant and other.is_constant):
+        return "the two sizes must be equal at every step. Read slices of one length: x[0:T], y[0:T]"
+    if any(size in s and other not in s and len(shapes[0]) != len(shapes[1]) for s in shapes[:2]) and len(shapes) == 2:
+        return "sizes are compared from the right: they must be equal, or one of them 1. To add a size of 1: x.expand_dims(axis)"
+    return "two sizes fit if they are equal, or if one of them is 1: x.expand_dims(axis) adds a size of 1"
 
 
-def widened(x: Tensor) -> Tensor:
-    """`x` with at least the precision of float32."""
-    return cast(x, "float32") if x.dtype in ("bfloat16", "float16") else x
-
-
-def axes_of(x: Tensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:
+def axes_of(x: BaseTensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:
     """The axes that `axis` names, counted from the first, in their order. Raises ShapeError for one that `x` lacks, or that is named twice."""
     if axis is None:
         return tuple(range(x.rank))
     return tuple(sorted(distinct_axes(x, (axis,) if isinstance(axis, int) else axis)))
 
 
-def distinct_axes(x: Tensor, axes: Sequence[int]) -> tuple[int, ...]:
+def distinct_axes(x: BaseTensor, axes: Sequence[int]) -> tuple[int, ...]:
     """Axes counted from the first, in the given order. Raises ShapeError for one that `x` lacks, or that is named twice."""
     places: dict[int, int] = {}
     for a in axes:
@@ -209,5 +173,5 @@ def distinct_axes(x: Tensor, axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(places)
 
 
-def one_axis(x: Tensor, axis: int) -> int:
+def one_axis(x: BaseTensor, axis: int) -> int:
     return axes_of(x, axis)[0]
