@@ -94,12 +94,21 @@ class Split(Parts):
         return self.arrays[min(max(int(index), 0), len(self.arrays) - 1)]
 
 
+@dataclass(frozen=True)
+class Call(ops.Op):
+    """The function `fn(at, *parameters, *operands)`, which passes put into islands before they are traced. No graph has it."""
+
+    fn: Callable[..., Any]
+    parameters: tuple[Any, ...] = ()
+
+
 class Backend(ABC):
     """Kernels and array helpers of one array library."""
 
     name: ClassVar[str]
     xp: ModuleType
     kernels: Mapping[type[ops.Op], Kernel]
+    passes: Sequence[Callable[..., None]] = ()  # they rewrite islands before these are traced
 
     def __init__(self) -> None:
         self.compiled: dict[Any, Callable[..., Any]] = {}  # functions of `compile`, by a key of the executor that keeps them here

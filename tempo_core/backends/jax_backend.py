@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,11 +14,12 @@ from jax import lax
 
 from tempo_core import prices
 from tempo_core.backends import aligned, shared
-from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, is_static, numpy_dtype, traced_udf
+from tempo_core.backends.base import Array, Backend, Call, Parts, Setting, host_udf, is_static, numpy_dtype, traced_udf
+from tempo_core.backends.island import dataflow
 from tempo_core.backends.products import DOT_PRECISION, dot
+from tempo_core.backends.xla_cpu import PASSES
 from tempo_core.backends.xla_cpu.cumulative import in_blocks
-from tempo_core.backends.xla_cpu.elementwise_scans import carried_part
-from tempo_core.backends.xla_cpu.island import dataflow
+from tempo_core.backends.xla_cpu.loops import carried_part
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
 from tempo_core.symbolic.condition import Bool
@@ -342,6 +343,10 @@ def udf(at: Setting, op: ops.Udf, *operands: Array) -> tuple[Array, ...]:
     return traced_udf(at, op, jnp.asarray, operands)
 
 
+def called(at: Setting, op: Call, *operands: Array) -> Any:
+    return op.fn(at, *op.parameters, *operands)
+
+
 class JaxBackend(Backend):
     """Kernels on JAX arrays, on JAX's default device."""
 
@@ -352,8 +357,12 @@ class JaxBackend(Backend):
         ops.Constant: constant, ops.Eval: evaluated, ops.Unary: shared.elementwise(UNARY), ops.Cast: cast,
         ops.Reduce: reduce, ops.Argmax: argmax, ops.Argsort: argsort, ops.CumSum: cumsum,
         ops.CumMax: cummax, ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
-        ops.Gather: gather, ops.Scatter: scatter, ops.Update: update, ops.Udf: udf, ops.Dataflow: dataflow,
+        ops.Gather: gather, ops.Scatter: scatter, ops.Update: update, ops.Udf: udf, ops.Dataflow: dataflow, Call: called,
     }  # fmt: skip
+
+    @property
+    def passes(self) -> Sequence[Callable[..., None]]:  # type: ignore[override]
+        return PASSES if jax.default_backend() == "cpu" else ()
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.jit(function)

@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from tempo_core.backends.base import Backend, numpy_dtype
+from tempo_core.backends.base import Backend, Setting, numpy_dtype
+from tempo_core.backends.island import Island
 from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.ir import ops
@@ -89,3 +90,8 @@ def check(
         else:
             wide, right = result.astype(np.float64), expected.astype(np.float64)
             np.testing.assert_allclose(wide, right, rtol=rtol, atol=rtol, err_msg=message)
+
+
+def steered(body: ops.Dataflowed, env: dict[Symbol, Any] | None = None) -> Island:
+    """An island, before any pass."""
+    return Island(Setting(JAX, env or {}, 0), body)

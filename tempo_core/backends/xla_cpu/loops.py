@@ -1,0 +1,310 @@
+"""Scans that compute in their loops what they take, and what reads them.
+
+    $1 = Broadcast(shape=(T, 8, 9), axes=(0, 1))($0)      $4 = scanned(...)($0), at each position $6, where $5 is the result before:
+    $2 = Unary(fn="exp")($1)                                  $7 = element(0)($0, $6)
+    $3 = LinearScan(axis=0)($2, $1)                  ->       $8 = Broadcast(shape=(8, 9), axes=(0,))($7)
+    $4 = Reduce(fn="sum", axes=(1,))($3)                      $9 = Unary(fn="exp")($8)
+                                                              $10, $11 = combined(...)($5, $9, $8)
+                                                              $12 = Reduce(fn="sum", axes=(0,))($11)
+
+The coefficients `exp(rate[t] * decay)` of a scan may be many times as large as `rate` and `decay`: XLA would write them to memory before
+the loop of the scan, and read them in it. A scan keeps all its elements at all positions: where its readers take a few elements at each
+position (`x[0:t].sum(0).index(0, k[t])`), or reduce them, only these are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tempo_core import prices
+from tempo_core.backends import shared
+from tempo_core.backends.base import Array, Call, Setting, numpy_dtype
+from tempo_core.backends.island import NUMBER, Instruction, Island, Makers, run
+from tempo_core.backends.xla_cpu.slices import constant, start_of
+from tempo_core.ir import ops
+from tempo_core.ir.axes import ELEMENTWISE, Source, left_out, sources, without
+from tempo_core.ir.types import TensorType
+
+Scan = ops.CumSum | ops.CumMax | ops.LinearScan
+_SCANS = (ops.CumSum, ops.CumMax, ops.LinearScan)
+_COMPUTED = (*ELEMENTWISE, ops.Broadcast, ops.Permute, ops.Slice, ops.Dot)
+_READERS = (*ELEMENTWISE, ops.Gather, ops.Reduce)
+_BOOL = TensorType("bool")
+
+
+@dataclass(frozen=True)
+class Group:
+    """A scan, and all that reads it, at each position.
+
+    `ends` are the slots of the results, with the dimension of the scan's positions in each. `inside` are all slots that are computed in the
+    loop, and `outer` the other ones that these need. Of those inside, `neighbours` hold the scan's elements of the position before, in the
+    scan's direction; with True, the first position has its own elements there, else zeros.
+    """
+
+    scan: Scan
+    operands: tuple[int, ...]
+    slot: int
+    ends: Mapping[int, int]
+    inside: frozenset[int]
+    outer: frozenset[int]
+    neighbours: Mapping[int, bool]
+
+
+def compute_in_loops(island: Island) -> None:
+    """Scans whose readers take less than all, and linear recurrences, are loops over one position at a time."""
+    makers = island.makers()
+    paying = [group for group in groups(island) if _pays(island, group)]
+    loops: dict[int, Group] = {}  # by the first of the results
+    inside: set[int] = set()
+    for group in [*paying, *_recurrences(island)]:  # what reads elements of two scans is computed in the loop of the first
+        if island.size(group.slot) and inside.isdisjoint(group.inside | group.outer):
+            loops[min(group.ends)] = group
+            inside |= group.inside
+    for _, op, operands, targets in island.rewriting():
+        if targets[0] in loops:
+            _Loop(island, loops[targets[0]], makers)
+        elif inside.isdisjoint(targets):
+            island.add(op, operands, targets=targets)
+
+
+def _recurrences(island: Island) -> list[Group]:
+    each = [(op, operands, target) for _, op, operands, (target, *_) in island.instructions if isinstance(op, ops.LinearScan)]
+    return [Group(op, operands, slot, {slot: op.axis}, frozenset({slot}), frozenset(), {}) for op, operands, slot in each]
+
+
+def groups(island: Island) -> list[Group]:
+    """The scans whose readers all take parts of the elements at each position, or reduce them."""
+    each = (_group(island, place) for place, each in enumerate(island.instructions) if isinstance(each.op, _SCANS))
+    return [group for group in each if group is not None]
+
+
+def _group(island: Island, place: int) -> Group | None:
+    _, scan, operands, (slot,) = island.instructions[place]
+    assert isinstance(scan, _SCANS)
+    makers = island.makers()
+    inside: set[int] = {slot}
+    read: set[int] = set()
+    late: set[int] = set()  # what is made after the first result
+    neighbours: dict[int, bool] = {}
+    ends: dict[int, int] = {}
+    for _, op, used, targets in island.instructions[place + 1 :]:
+        if inside.isdisjoint(used):
+            late.update(targets if ends else ())
+            continue
+        if (clamped := _is_neighbour(island, scan, op, used, slot, makers)) is not None:
+            neighbours[targets[0]] = clamped
+        else:
+            axis = _along(island, op, used, targets[0], scan.axis)
+            if axis is None or (isinstance(op, ops.Gather) and used[1] in inside):
+                return None
+            read.update(used)
+            if not isinstance(op, ELEMENTWISE):
+                ends[targets[0]] = axis
+                continue
+        inside.update(targets)
+    outer = read - inside
+    if not ends or not inside.isdisjoint(island.results) or not outer.isdisjoint(late):
+        return None
+    return Group(scan, operands, slot, ends, frozenset(inside | ends.keys()), frozenset(outer), neighbours)
+
+
+def _along(island: Island, op: ops.Op, operands: Sequence[int], target: int, axis: int) -> int | None:
+    """The dimension of the positions in a reader's result, whose operands all have them as `axis`; None for other operations."""
+    every = _sources(island, op, operands, target) if isinstance(op, _READERS) else []
+    return next((k for k, source in enumerate(every) if source == (axis,) * len(operands)), None)
+
+
+def _sources(island: Island, op: ops.Op, operands: Sequence[int], target: int) -> Sequence[Source | None]:
+    return sources(op, [island.types[slot].shape for slot in operands], island.types[target].shape)
+
+
+def _is_neighbour(island: Island, scan: Scan, op: ops.Op, operands: Sequence[int], slot: int, makers: Makers) -> bool | None:
+    """Whether an operation gives the scan's elements of the position before, and the first one its own elements (False: zeros)."""
+    if operands[0] != slot or slot in operands[1:] or not isinstance(op, (ops.Slice, ops.Gather)) or op.axis != scan.axis:
+        return None
+    length, by = island.shape(slot)[op.axis], 1 if scan.reverse else -1
+    if isinstance(op, ops.Slice):
+        return False if op.stride == 1 and (island.value(op.start), island.value(op.stop)) == (by, length + by) else None
+    start, sign = start_of(island, operands[1], makers) or (-1, 0)
+    is_before = constant(start, makers) == sign * by and island.size(operands[1]) == length and not op.batch
+    return True if is_before else None
+
+
+def _pays(island: Island, group: Group) -> bool:
+    """Whether the readers of a scan should be computed in its loop."""
+    size, length = island.size(group.slot), island.shape(group.slot)[group.scan.axis]
+    return length > 0 and prices.LEAST_SHRINKING * (sum(map(island.size, group.ends)) // length) <= size // length
+
+
+class _Loop:
+    """The loop of a scan, put into an island: each instruction gives a value at one position, without the dimension of the positions.
+
+    `read` counts the elements of the arrays from which an operand is computed, and `operations` the operations on them; `is_fast` says
+    whether vector instructions compute all of these.
+    """
+
+    def __init__(self, island: Island, group: Group, makers: Makers):
+        self.island, self.group, self.makers = island, group, makers
+        self.outside, island.instructions = island.instructions, []
+        scan, element = group.scan, self._type(group.slot, group.scan.axis)
+        self.before, self.position = island.slot(element), island.slot(NUMBER)
+        self.values: dict[int, int] = {}  # by slot of the island: that of the value at the position
+        operands = [self._value(slot, scan.axis) for slot in group.operands]
+        combine = Call(combined, (scan, numpy_dtype(element.dtype)))
+        result, self.values[group.slot] = island.add(combine, (self.before, *operands), element, element)
+        outputs = (result, *(self._value(slot, axis) for slot, axis in group.ends.items()))
+        body, island.instructions = tuple(island.instructions), self.outside
+        made = {self.before, self.position, *(target for each in body for target in each.targets)}
+        read = sorted({slot for each in body for slot in each.sources} - made)
+        inputs, axes = (*read, self.before, self.position), tuple(group.ends.values())
+        loop = Call(scanned, (scan, island.types[group.slot], body, inputs, outputs, axes))
+        island.add(loop, read, targets=tuple(group.ends))
+
+    def _value(self, slot: int, axis: int) -> int:
+        """A value at the position."""
+        group = self.group
+        if slot in self.values:
+            return self.values[slot]
+        if slot in group.neighbours:
+            first = self.island.shape(group.slot)[axis] - 1 if group.scan.reverse else 0
+            neighbour = Call(before, (first, group.neighbours[slot]))
+            operands = (self.values[group.slot], self.before, self.position)
+            (self.values[slot],) = self.island.add(neighbour, operands, self._type(slot, axis))
+        elif slot in group.inside:
+            inner = [self._value(each, group.scan.axis) for each in self.makers[slot][1]]
+            self.values[slot] = self._one(slot, axis, (group.scan.axis,) * len(inner), inner)
+        else:
+            self.values[slot] = self._operand(slot, axis)
+        return self.values[slot]
+
+    def _one(self, slot: int, axis: int, source: Source, inner: Sequence[int]) -> int:
+        op = without(self.makers[slot][0], axis, source)
+        assert op is not None
+        return self.island.add(op, inner, self._type(slot, axis))[0]
+
+    def _operand(self, slot: int, axis: int) -> int:
+        """A value at the position: computed there if this reads much less, else read from the array."""
+        self.read: dict[int, int] = {}
+        self.operations, self.is_fast = 0, True
+        count = len(self.island.instructions)
+        computed = self._computed(slot, axis, self.position)
+        read, size = sum(self.read.values()), self.island.size(slot)
+        if prices.pays_to_compute_in_scan(size, read, self.operations, self.is_fast):
+            return computed
+        del self.island.instructions[count:]
+        return self._element(slot, axis, self.position)
+
+    def _computed(self, slot: int, axis: int, position: int) -> int:
+        """A value at a position, as far as possible computed from its operands at theirs."""
+        island, (op, operands) = self.island, self.makers.get(slot, (None, ()))
+        source = _sources(island, op, operands, slot)[axis] if isinstance(op, _COMPUTED) else None
+        if isinstance(op, ops.Iota):
+            result = position
+        elif isinstance(op, (ops.Slice, ops.Pad)) and op.axis == axis and getattr(op, "stride", 1) == 1:
+            (start,) = island.add(ops.Eval(op.start if isinstance(op, ops.Slice) else -op.low), (), NUMBER)
+            shift = Call(shifted, (island.shape(operands[0])[axis],))
+            place, is_inside = island.add(shift, (position, start), NUMBER, _BOOL)
+            value = self._computed(operands[0], axis, place)
+            (result,) = island.add(Call(inside), (is_inside, value), island.types[value])
+        elif op is None or source is None or (isinstance(op, ops.Dot) and (op.left_contract or None in source)):
+            self.read[slot] = island.size(slot)
+            return self._element(slot, axis, position)
+        else:
+            places = list(zip(operands, source, strict=True))
+            self.read |= {each: island.size(each) for each, k in places if k is None}
+            result = self._one(
+                slot, axis, source, [each if k is None else self._computed(each, k, position) for each, k in places]
+            )
+        self.operations += 1
+        self.is_fast &= prices.is_fast(op)
+        return result
+
+    def _element(self, slot: int, axis: int, position: int) -> int:
+        """An element of an array. If few numbers lie together at each position, the array is transposed first.
+
+        Every number would come in a cache line of its own, and the neighbours that come with it would be read again.
+        """
+        shape, type = self.island.shape(slot), self._type(slot, axis)
+        pieces, together = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+        if pieces >= prices.LEAST_PIECES_TO_TRANSPOSE and together < prices.NUMBERS_IN_A_CACHE_LINE:
+            order = (axis, *(k for k in range(len(shape)) if k != axis))
+            moved = self.island.slot(TensorType(type.dtype, tuple(self.island.types[slot].shape[k] for k in order)))
+            self.outside.append(Instruction(self.island.number, ops.Permute(order), (slot,), (moved,)))
+            slot, axis = moved, 0
+        return self.island.add(Call(element, (axis,)), (slot, position), type)[0]
+
+    def _type(self, slot: int, axis: int) -> TensorType:
+        type = self.island.types[slot]
+        return TensorType(type.dtype, left_out(type.shape, axis))
+
+
+# -- what runs ----------------------------------------------------------------------------------------------------------
+
+
+def scanned(
+    at: Setting,
+    scan: Scan,
+    type: TensorType,
+    body: Sequence[Instruction],
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    axes: Sequence[int],
+    *operands: Array,
+) -> tuple[Array, ...]:
+    """The results of a scan of values of a type, by the instructions at one position; `axes` are the dimensions of the positions in them.
+
+    `inputs` are the slots of the operands, of the scan's result before and of the position, `outputs` those of the scan's result and all others.
+    """
+    dtype, length = numpy_dtype(type.dtype), at.size(type.shape[scan.axis])
+    wide = np.dtype(np.int8) if dtype == np.bool_ else shared.wide(np.empty(0, dtype)).dtype
+
+    def step(before: Array, position: Array) -> tuple[Array, list[Array]]:
+        slots = dict(zip(inputs, (*operands, before, position), strict=True))
+        run(at, body, slots)
+        return slots[outputs[0]], [slots[slot] for slot in outputs[1:]]
+
+    neutral = shared.least(wide) if isinstance(scan, ops.CumMax) else 0
+    start = jnp.full(at.shape(left_out(type.shape, scan.axis)), neutral, wide)
+    _, results = lax.scan(step, start, jnp.arange(length, dtype=jnp.int32), reverse=scan.reverse)
+    return tuple(jnp.moveaxis(result, 0, axis) for result, axis in zip(results, axes, strict=True))
+
+
+def combined(at: Setting, scan: Scan, dtype: np.dtype[np.generic], before: Array, *operands: Array) -> tuple[Array, Array]:
+    """The scan's element at a position, from the one before and the operands there; and the same as it is read."""
+    first, *terms = (operand.astype(before.dtype) for operand in operands)
+    if isinstance(scan, ops.LinearScan):
+        result = terms[0] + carried_part(first, before)
+    else:
+        result = before + first if isinstance(scan, ops.CumSum) else jnp.maximum(before, first)
+    return result, result.astype(dtype)
+
+
+def carried_part(coefficient: Array, before: Array) -> Array:
+    """`coefficient * before`. A coefficient of zero gives zero even if `before` is infinite or NaN: it is a reset."""
+    return jnp.where(coefficient == 0, jnp.zeros_like(before), coefficient * before)
+
+
+def before(at: Setting, first: int, is_clamped: bool, own: Array, before: Array, position: Array) -> Array:
+    """The scan's element of the position before; that of the first position is its own, or zeros."""
+    return jnp.where(position == first, own if is_clamped else jnp.zeros_like(own), before.astype(own.dtype))
+
+
+def element(at: Setting, axis: int, x: Array, position: Array) -> Array:
+    return lax.dynamic_index_in_dim(x, position, axis, keepdims=False)
+
+
+def shifted(at: Setting, length: int, position: Array, by: Array) -> tuple[Array, Array]:
+    """A position that much further on, clamped to the ends of an axis, and whether it lies inside of it."""
+    place = position + by
+    return jnp.clip(place, 0, length - 1), (place >= 0) & (place < length)
+
+
+def inside(at: Setting, is_inside: Array, value: Array) -> Array:
+    """A value at a position inside of an axis, else zeros."""
+    return jnp.where(is_inside, value, jnp.zeros_like(value))
