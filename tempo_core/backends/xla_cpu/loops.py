@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,10 +32,10 @@ from tempo_core.ir.axes import ELEMENTWISE, Source, left_out, sources, without
 from tempo_core.ir.types import TensorType
 
 Scan = ops.CumSum | ops.CumMax | ops.LinearScan
-_SCANS = (ops.CumSum, ops.CumMax, ops.LinearScan)
+Body = Sequence[Instruction]
+Slots = Sequence[int]
 _COMPUTED = (*ELEMENTWISE, ops.Broadcast, ops.Permute, ops.Slice, ops.Dot)
 _READERS = (*ELEMENTWISE, ops.Gather, ops.Reduce)
-_BOOL = TensorType("bool")
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,19 @@ class Group:
     slot: int
     ends: Mapping[int, int]
     inside: frozenset[int]
-    outer: frozenset[int]
-    neighbours: Mapping[int, bool]
+    outer: frozenset[int] = frozenset()
+    neighbours: Mapping[int, bool] = field(default_factory=dict)
 
 
 def compute_in_loops(island: Island) -> None:
     """Scans whose readers take less than all, and linear recurrences, are loops over one position at a time."""
     makers = island.makers()
     paying = [group for group in groups(island) if _pays(island, group)]
+    each = ((op, operands, slot) for _, op, operands, (slot, *_) in island.instructions if isinstance(op, ops.LinearScan))
+    alone = [Group(op, operands, slot, {slot: op.axis}, frozenset({slot})) for op, operands, slot in each]
     loops: dict[int, Group] = {}  # by the first of the results
     inside: set[int] = set()
-    for group in [*paying, *_recurrences(island)]:  # what reads elements of two scans is computed in the loop of the first
+    for group in [*paying, *alone]:  # what reads elements of two scans is computed in the loop of the first
         if island.size(group.slot) and inside.isdisjoint(group.inside | group.outer):
             loops[min(group.ends)] = group
             inside |= group.inside
@@ -73,20 +75,15 @@ def compute_in_loops(island: Island) -> None:
             island.add(op, operands, targets=targets)
 
 
-def _recurrences(island: Island) -> list[Group]:
-    each = [(op, operands, target) for _, op, operands, (target, *_) in island.instructions if isinstance(op, ops.LinearScan)]
-    return [Group(op, operands, slot, {slot: op.axis}, frozenset({slot}), frozenset(), {}) for op, operands, slot in each]
-
-
 def groups(island: Island) -> list[Group]:
     """The scans whose readers all take parts of the elements at each position, or reduce them."""
-    each = (_group(island, place) for place, each in enumerate(island.instructions) if isinstance(each.op, _SCANS))
+    each = (_group(island, place) for place, each in enumerate(island.instructions) if isinstance(each.op, Scan))
     return [group for group in each if group is not None]
 
 
 def _group(island: Island, place: int) -> Group | None:
     _, scan, operands, (slot,) = island.instructions[place]
-    assert isinstance(scan, _SCANS)
+    assert isinstance(scan, Scan)
     makers = island.makers()
     inside: set[int] = {slot}
     read: set[int] = set()
@@ -143,11 +140,7 @@ def _pays(island: Island, group: Group) -> bool:
 
 
 class _Loop:
-    """The loop of a scan, put into an island: each instruction gives a value at one position, without the dimension of the positions.
-
-    `read` counts the elements of the arrays from which an operand is computed, and `operations` the operations on them; `is_fast` says
-    whether vector instructions compute all of these.
-    """
+    """The loop of a scan, put into an island: each instruction gives a value at one position, without the dimension of the positions."""
 
     def __init__(self, island: Island, group: Group, makers: Makers):
         self.island, self.group, self.makers = island, group, makers
@@ -158,12 +151,12 @@ class _Loop:
         operands = [self._value(slot, scan.axis) for slot in group.operands]
         combine = Call(combined, (scan, numpy_dtype(element.dtype)))
         result, self.values[group.slot] = island.add(combine, (self.before, *operands), element, element)
-        outputs = (result, *(self._value(slot, axis) for slot, axis in group.ends.items()))
+        ends = tuple((self._value(slot, axis), axis) for slot, axis in group.ends.items())
         body, island.instructions = tuple(island.instructions), self.outside
         made = {self.before, self.position, *(target for each in body for target in each.targets)}
         read = sorted({slot for each in body for slot in each.sources} - made)
-        inputs, axes = (*read, self.before, self.position), tuple(group.ends.values())
-        loop = Call(scanned, (scan, island.types[group.slot], body, inputs, outputs, axes))
+        inputs = (*read, self.before, self.position)
+        loop = Call(scanned, (scan, island.types[group.slot], body, inputs, result, ends))
         island.add(loop, read, targets=tuple(group.ends))
 
     def _value(self, slot: int, axis: int) -> int:
@@ -173,9 +166,9 @@ class _Loop:
             return self.values[slot]
         if slot in group.neighbours:
             first = self.island.shape(group.slot)[axis] - 1 if group.scan.reverse else 0
-            neighbour = Call(before, (first, group.neighbours[slot]))
+            step = Call(neighbour, (first, group.neighbours[slot]))
             operands = (self.values[group.slot], self.before, self.position)
-            (self.values[slot],) = self.island.add(neighbour, operands, self._type(slot, axis))
+            (self.values[slot],) = self.island.add(step, operands, self._type(slot, axis))
         elif slot in group.inside:
             inner = [self._value(each, group.scan.axis) for each in self.makers[slot][1]]
             self.values[slot] = self._one(slot, axis, (group.scan.axis,) * len(inner), inner)
@@ -190,14 +183,18 @@ class _Loop:
 
     def _operand(self, slot: int, axis: int) -> int:
         """A value at the position: computed there if this reads much less, else read from the array."""
-        self.read: dict[int, int] = {}
-        self.operations, self.is_fast = 0, True
-        count = len(self.island.instructions)
+        island, count = self.island, len(self.island.instructions)
         computed = self._computed(slot, axis, self.position)
-        read, size = sum(self.read.values()), self.island.size(slot)
-        if prices.pays_to_compute_in_scan(size, read, self.operations, self.is_fast):
+        new = island.instructions[count:]
+        arrays = {each for step in new for each in step.sources} - {
+            self.position,
+            *(each for step in new for each in step.targets),
+        }
+        operations = [step.op for step in new if not isinstance(step.op, Call)]
+        is_fast = all(map(prices.is_fast, operations))
+        if prices.pays_to_compute_in_scan(island.size(slot), sum(map(island.size, arrays)), len(operations), is_fast):
             return computed
-        del self.island.instructions[count:]
+        del island.instructions[count:]
         return self._element(slot, axis, self.position)
 
     def _computed(self, slot: int, axis: int, position: int) -> int:
@@ -205,25 +202,17 @@ class _Loop:
         island, (op, operands) = self.island, self.makers.get(slot, (None, ()))
         source = _sources(island, op, operands, slot)[axis] if isinstance(op, _COMPUTED) else None
         if isinstance(op, ops.Iota):
-            result = position
-        elif isinstance(op, (ops.Slice, ops.Pad)) and op.axis == axis and getattr(op, "stride", 1) == 1:
+            return position
+        if isinstance(op, (ops.Slice, ops.Pad)) and op.axis == axis and getattr(op, "stride", 1) == 1:
             (start,) = island.add(ops.Eval(op.start if isinstance(op, ops.Slice) else -op.low), (), NUMBER)
             shift = Call(shifted, (island.shape(operands[0])[axis],))
-            place, is_inside = island.add(shift, (position, start), NUMBER, _BOOL)
+            place, is_inside = island.add(shift, (position, start), NUMBER, TensorType("bool"))
             value = self._computed(operands[0], axis, place)
-            (result,) = island.add(Call(inside), (is_inside, value), island.types[value])
-        elif op is None or source is None or (isinstance(op, ops.Dot) and (op.left_contract or None in source)):
-            self.read[slot] = island.size(slot)
+            return island.add(Call(masked), (is_inside, value), island.types[value])[0]
+        if source is None or (isinstance(op, ops.Dot) and (op.left_contract or None in source)):
             return self._element(slot, axis, position)
-        else:
-            places = list(zip(operands, source, strict=True))
-            self.read |= {each: island.size(each) for each, k in places if k is None}
-            result = self._one(
-                slot, axis, source, [each if k is None else self._computed(each, k, position) for each, k in places]
-            )
-        self.operations += 1
-        self.is_fast &= prices.is_fast(op)
-        return result
+        places = zip(operands, source, strict=True)
+        return self._one(slot, axis, source, [each if k is None else self._computed(each, k, position) for each, k in places])
 
     def _element(self, slot: int, axis: int, position: int) -> int:
         """An element of an array. If few numbers lie together at each position, the array is transposed first.
@@ -251,15 +240,16 @@ def scanned(
     at: Setting,
     scan: Scan,
     type: TensorType,
-    body: Sequence[Instruction],
-    inputs: Sequence[int],
-    outputs: Sequence[int],
-    axes: Sequence[int],
+    body: Body,
+    inputs: Slots,
+    result: int,
+    ends: Sequence[tuple[int, int]],
     *operands: Array,
 ) -> tuple[Array, ...]:
-    """The results of a scan of values of a type, by the instructions at one position; `axes` are the dimensions of the positions in them.
+    """What reads a scan of values of a type, by a loop with these instructions at one position.
 
-    `inputs` are the slots of the operands, of the scan's result before and of the position, `outputs` those of the scan's result and all others.
+    `inputs` are the slots of the operands, of the scan's result before and of the position. `ends` are the slots of the results at the
+    position, each with the dimension of the positions in the whole.
     """
     dtype, length = numpy_dtype(type.dtype), at.size(type.shape[scan.axis])
     wide = np.dtype(np.int8) if dtype == np.bool_ else shared.wide(np.empty(0, dtype)).dtype
@@ -267,12 +257,12 @@ def scanned(
     def step(before: Array, position: Array) -> tuple[Array, list[Array]]:
         slots = dict(zip(inputs, (*operands, before, position), strict=True))
         run(at, body, slots)
-        return slots[outputs[0]], [slots[slot] for slot in outputs[1:]]
+        return slots[result], [slots[slot] for slot, _ in ends]
 
     neutral = shared.least(wide) if isinstance(scan, ops.CumMax) else 0
     start = jnp.full(at.shape(left_out(type.shape, scan.axis)), neutral, wide)
     _, results = lax.scan(step, start, jnp.arange(length, dtype=jnp.int32), reverse=scan.reverse)
-    return tuple(jnp.moveaxis(result, 0, axis) for result, axis in zip(results, axes, strict=True))
+    return tuple(jnp.moveaxis(each, 0, axis) for each, (_, axis) in zip(results, ends, strict=True))
 
 
 def combined(at: Setting, scan: Scan, dtype: np.dtype[np.generic], before: Array, *operands: Array) -> tuple[Array, Array]:
@@ -290,7 +280,7 @@ def carried_part(coefficient: Array, before: Array) -> Array:
     return jnp.where(coefficient == 0, jnp.zeros_like(before), coefficient * before)
 
 
-def before(at: Setting, first: int, is_clamped: bool, own: Array, before: Array, position: Array) -> Array:
+def neighbour(at: Setting, first: int, is_clamped: bool, own: Array, before: Array, position: Array) -> Array:
     """The scan's element of the position before; that of the first position is its own, or zeros."""
     return jnp.where(position == first, own if is_clamped else jnp.zeros_like(own), before.astype(own.dtype))
 
@@ -305,6 +295,6 @@ def shifted(at: Setting, length: int, position: Array, by: Array) -> tuple[Array
     return jnp.clip(place, 0, length - 1), (place >= 0) & (place < length)
 
 
-def inside(at: Setting, is_inside: Array, value: Array) -> Array:
+def masked(at: Setting, is_inside: Array, value: Array) -> Array:
     """A value at a position inside of an axis, else zeros."""
     return jnp.where(is_inside, value, jnp.zeros_like(value))
