@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -20,9 +20,6 @@ from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr, StepValues
 
 NUMBER = TensorType("int32")
-Makers = Mapping[
-    int, tuple[ops.Op, tuple[int, ...]]
-]  # by slot: the operation whose first result it has, and the slots of the operands
 
 
 class Instruction(NamedTuple):
@@ -37,13 +34,14 @@ class Instruction(NamedTuple):
 class Island:
     """The instructions of an island, which passes rewrite, and the types of all slots.
 
-    `tokens` has, for the slots of operands that a loop updates in place, the slot of the token: a number that the last read of the operand
-    gives (`keep`); None if nothing has read it yet.
+    `makers` has, by slot, the operation whose first result it is, and the slots of the operands. `tokens` has, for operands that a loop
+    updates in place, the slot of the token: a number that the last read of the operand gives (`keep`); None if nothing has read it yet.
     """
 
     def __init__(self, at: Setting, body: ops.Dataflowed):
         self.at, self.results, self.types = at, list(body.results), list(body.slot_types)
         self.instructions = [Instruction(number, *each) for number, each in enumerate(body.instructions)]
+        self.makers = {targets[0]: (op, sources) for op, sources, targets in body.instructions}
         self.tokens: dict[int, int | None] = {}
         self.number = 0  # of the instruction at hand
         self._numbers = replace(at, env={symbol: value for symbol, value in at.env.items() if is_static(value)})
@@ -58,9 +56,6 @@ class Island:
     def value(self, expression: Expr) -> int | None:
         """The number that an expression is at all points; None if there is none."""
         return self._numbers.value(expression) if expression.symbols <= self._numbers.env.keys() else None
-
-    def makers(self) -> Makers:
-        return {targets[0]: (op, sources) for _, op, sources, targets in self.instructions}
 
     def rewriting(self) -> Iterator[Instruction]:
         """The instructions in their order. A pass adds what takes their place."""
@@ -77,6 +72,7 @@ class Island:
         """An instruction with results in these slots, or in new ones of these types."""
         slots = tuple(targets) or tuple(map(self.slot, types))
         self.instructions.append(Instruction(self.number, op, tuple(sources), slots))
+        self.makers[slots[0]] = (op, tuple(sources))
         return slots
 
     def keep(self, slots: Sequence[int], token: int | None = None) -> tuple[int, ...]:
@@ -106,10 +102,9 @@ def ordered(at: Setting, body: ops.Dataflowed, positions: Sequence[int], *operan
     The last operands are the tokens of these, one each: None if nothing has read the operand yet. So are the last results.
     """
     island, count = Island(at, body), len(body.input_types)
-    slots = dict(enumerate(operands[:count]))
-    for position, token in zip(positions, operands[count:], strict=True):
-        island.tokens[position] = None if token is None else island.slot(NUMBER)
-        slots |= {} if token is None else {len(island.types) - 1: token}
+    tokens = {position: (island.slot(NUMBER), token) for position, token in zip(positions, operands[count:], strict=True)}
+    island.tokens = {position: None if token is None else slot for position, (slot, token) in tokens.items()}
+    slots = {**dict(enumerate(operands[:count])), **dict(tokens.values())}
     # Outside of a program, each call would compile the loop of a scan.
     if island.is_in_loop or any(isinstance(each, jax.core.Tracer) for each in operands):
         for rewrite in at.backend.passes:
@@ -117,8 +112,8 @@ def ordered(at: Setting, body: ops.Dataflowed, positions: Sequence[int], *operan
     for _, op, sources, targets in island.rewriting():
         island.add(with_shares(op, [island.types[source] for source in sources]), sources, targets=targets)
     run(at, island.instructions, slots)
-    tokens = [None if token is None else slots[token] for token in island.tokens.values()]
-    return (*(slots[slot] for slot in island.results), *tokens)
+    last = [None if token is None else slots[token] for token in island.tokens.values()]
+    return (*(slots[slot] for slot in island.results), *last)
 
 
 def run(at: Setting, instructions: Sequence[Instruction], slots: dict[int, Any]) -> None:
@@ -132,11 +127,9 @@ def run(at: Setting, instructions: Sequence[Instruction], slots: dict[int, Any])
 def keep(at: Setting | None, token: Array, *values: Array) -> tuple[Array, ...]:
     """Values in memory, once a token is there: the counter of a loop, or what another call of this function gave for it.
 
-    XLA does not decide a branch on a loop's counter: it computes the values by themselves, and before.
+    XLA does not decide a branch on a loop's counter, which is never negative: it computes the values by themselves, and before.
     """
-    return lax.cond(
-        token >= 0, lambda *each: each, lambda *each: tuple(map(jnp.zeros_like, each)), *values
-    )  # steps are never negative
+    return lax.cond(token >= 0, lambda *each: each, lambda *each: tuple(map(jnp.zeros_like, each)), *values)
 
 
 def counter(backend: Backend, env: StepValues) -> Any:

@@ -1,7 +1,7 @@
 """Values that are in memory before what reads them: XLA's CPU compiler would compute them in each reader, element by element.
 
     $1 = Unary(fn="exp")($0)                          $1 = Unary(fn="exp")($0)
-    $2 = Pad(axis=0, low=0, high=1)($1)       ->      $4 = keep($3, $1)                    $3: the counter of a loop
+    $2 = Pad(axis=0, low=0, high=1)($1)       ->      $4 = keep()($3, $1)                  $3: the counter of a loop
                                                       $2 = Pad(axis=0, low=0, high=1)($4)
 
 XLA computes a padding as a part of its reader: for each element it asks whether the element lies inside, so it makes no vector instructions
@@ -9,8 +9,8 @@ of what it computes there. An exponential then takes ten times as long. So neith
 paddings (a gradient of shifted reads) is in memory: XLA would compute it again in each of its readers, or write each padding to memory.
 
     $3 = Gather(axis=0)($0, $1)                       $3 = Gather(axis=0)($0, $1)
-    $4 = Update(fn="set", axis=0)($0, $2, $1)    ->   $6, $7 = keep($5, $3, $5)            $5: the counter of a loop
-                                                      $8, $9 = keep($7, $2, $1)
+    $4 = Update(fn="set", axis=0)($0, $2, $1)    ->   $6, $7 = keep()($5, $3, $5)          $5: the counter of a loop
+                                                      $8, $9 = keep()($7, $2, $1)
                                                       $4 = Update(fn="set", axis=0)($0, $8, $9)
 
 It computes a read of a few elements again in each operation that uses them. If such an operation may run after an update in place, it copies

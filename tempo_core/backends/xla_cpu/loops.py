@@ -25,7 +25,7 @@ from jax import lax
 from tempo_core import prices
 from tempo_core.backends import shared
 from tempo_core.backends.base import Array, Call, Setting, numpy_dtype
-from tempo_core.backends.island import NUMBER, Instruction, Island, Makers, run
+from tempo_core.backends.island import NUMBER, Instruction, Island, run
 from tempo_core.backends.xla_cpu.slices import constant, start_of
 from tempo_core.ir import ops
 from tempo_core.ir.axes import ELEMENTWISE, Source, left_out, sources, without
@@ -58,7 +58,6 @@ class Group:
 
 def compute_in_loops(island: Island) -> None:
     """Scans whose readers take less than all, and linear recurrences, are loops over one position at a time."""
-    makers = island.makers()
     paying = [group for group in groups(island) if _pays(island, group)]
     each = ((op, operands, slot) for _, op, operands, (slot, *_) in island.instructions if isinstance(op, ops.LinearScan))
     alone = [Group(op, operands, slot, {slot: op.axis}, frozenset({slot})) for op, operands, slot in each]
@@ -70,7 +69,7 @@ def compute_in_loops(island: Island) -> None:
             inside |= group.inside
     for _, op, operands, targets in island.rewriting():
         if targets[0] in loops:
-            _Loop(island, loops[targets[0]], makers)
+            _Loop(island, loops[targets[0]])
         elif inside.isdisjoint(targets):
             island.add(op, operands, targets=targets)
 
@@ -84,7 +83,6 @@ def groups(island: Island) -> list[Group]:
 def _group(island: Island, place: int) -> Group | None:
     _, scan, operands, (slot,) = island.instructions[place]
     assert isinstance(scan, Scan)
-    makers = island.makers()
     inside: set[int] = {slot}
     read: set[int] = set()
     late: set[int] = set()  # what is made after the first result
@@ -94,7 +92,7 @@ def _group(island: Island, place: int) -> Group | None:
         if inside.isdisjoint(used):
             late.update(targets if ends else ())
             continue
-        if (clamped := _is_neighbour(island, scan, op, used, slot, makers)) is not None:
+        if (clamped := _is_neighbour(island, scan, op, used, slot)) is not None:
             neighbours[targets[0]] = clamped
         else:
             axis = _along(island, op, used, targets[0], scan.axis)
@@ -121,15 +119,15 @@ def _sources(island: Island, op: ops.Op, operands: Sequence[int], target: int) -
     return sources(op, [island.types[slot].shape for slot in operands], island.types[target].shape)
 
 
-def _is_neighbour(island: Island, scan: Scan, op: ops.Op, operands: Sequence[int], slot: int, makers: Makers) -> bool | None:
+def _is_neighbour(island: Island, scan: Scan, op: ops.Op, operands: Sequence[int], slot: int) -> bool | None:
     """Whether an operation gives the scan's elements of the position before, and the first one its own elements (False: zeros)."""
     if operands[0] != slot or slot in operands[1:] or not isinstance(op, (ops.Slice, ops.Gather)) or op.axis != scan.axis:
         return None
     length, by = island.shape(slot)[op.axis], 1 if scan.reverse else -1
     if isinstance(op, ops.Slice):
         return False if op.stride == 1 and (island.value(op.start), island.value(op.stop)) == (by, length + by) else None
-    start, sign = start_of(island, operands[1], makers) or (-1, 0)
-    is_before = constant(start, makers) == sign * by and island.size(operands[1]) == length and not op.batch
+    start, sign = start_of(island, operands[1]) or (-1, 0)
+    is_before = constant(island, start) == sign * by and island.size(operands[1]) == length and not op.batch
     return True if is_before else None
 
 
@@ -142,8 +140,8 @@ def _pays(island: Island, group: Group) -> bool:
 class _Loop:
     """The loop of a scan, put into an island: each instruction gives a value at one position, without the dimension of the positions."""
 
-    def __init__(self, island: Island, group: Group, makers: Makers):
-        self.island, self.group, self.makers = island, group, makers
+    def __init__(self, island: Island, group: Group):
+        self.island, self.group = island, group
         self.outside, island.instructions = island.instructions, []
         scan, element = group.scan, self._type(group.slot, group.scan.axis)
         self.before, self.position = island.slot(element), island.slot(NUMBER)
@@ -170,14 +168,14 @@ class _Loop:
             operands = (self.values[group.slot], self.before, self.position)
             (self.values[slot],) = self.island.add(step, operands, self._type(slot, axis))
         elif slot in group.inside:
-            inner = [self._value(each, group.scan.axis) for each in self.makers[slot][1]]
+            inner = [self._value(each, group.scan.axis) for each in self.island.makers[slot][1]]
             self.values[slot] = self._one(slot, axis, (group.scan.axis,) * len(inner), inner)
         else:
             self.values[slot] = self._operand(slot, axis)
         return self.values[slot]
 
     def _one(self, slot: int, axis: int, source: Source, inner: Sequence[int]) -> int:
-        op = without(self.makers[slot][0], axis, source)
+        op = without(self.island.makers[slot][0], axis, source)
         assert op is not None
         return self.island.add(op, inner, self._type(slot, axis))[0]
 
@@ -186,20 +184,18 @@ class _Loop:
         island, count = self.island, len(self.island.instructions)
         computed = self._computed(slot, axis, self.position)
         new = island.instructions[count:]
-        arrays = {each for step in new for each in step.sources} - {
-            self.position,
-            *(each for step in new for each in step.targets),
-        }
-        operations = [step.op for step in new if not isinstance(step.op, Call)]
+        made = {self.position, *(target for each in new for target in each.targets)}
+        read = sum(map(island.size, {source for each in new for source in each.sources} - made))
+        operations = [each.op for each in new if not isinstance(each.op, Call)]
         is_fast = all(map(prices.is_fast, operations))
-        if prices.pays_to_compute_in_scan(island.size(slot), sum(map(island.size, arrays)), len(operations), is_fast):
+        if not operations or prices.pays_to_compute_in_scan(island.size(slot), read, len(operations), is_fast):
             return computed
         del island.instructions[count:]
         return self._element(slot, axis, self.position)
 
     def _computed(self, slot: int, axis: int, position: int) -> int:
         """A value at a position, as far as possible computed from its operands at theirs."""
-        island, (op, operands) = self.island, self.makers.get(slot, (None, ()))
+        island, (op, operands) = self.island, self.island.makers.get(slot, (None, ()))
         source = _sources(island, op, operands, slot)[axis] if isinstance(op, _COMPUTED) else None
         if isinstance(op, ops.Iota):
             return position

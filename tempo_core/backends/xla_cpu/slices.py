@@ -21,10 +21,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from tempo_core.backends.base import Array, Call, Setting
-from tempo_core.backends.island import Island, Makers
+from tempo_core.backends.island import Island
 from tempo_core.backends.products import dot
 from tempo_core.ir import ops
-from tempo_core.ir.types import ITEM_SIZE
 from tempo_core.prices import (
     BYTES_OF_A_STRIP,
     LEAST_BYTES_FOR_STRIPS,
@@ -33,35 +32,33 @@ from tempo_core.prices import (
     MOST_ELEMENTS_TO_SLICE,
 )
 
+Operation = tuple[ops.Op, tuple[int, ...]]  # with the slots of its operands
+
 
 def take_slices(island: Island) -> None:
     """Gathers become slices, and products of slices run part by part."""
-    makers = island.makers()
     for _, op, sources, targets in island.rewriting():
-        new: tuple[ops.Op, tuple[int, ...]] | None = None
         if isinstance(op, ops.Gather):
-            new = _of_gather(island, op, sources[0], sources[1], makers)
+            op, sources = _of_gather(island, op, *sources)
         elif isinstance(op, ops.Dot):
-            new = _of_product(island, op, sources, makers)
-        island.add(*(new or (op, sources)), targets=targets)
-
-
-def _bytes(island: Island, slot: int) -> int:
-    return island.size(slot) * ITEM_SIZE[island.types[slot].dtype]
+            op, sources = _of_product(island, op, sources)
+        island.add(op, sources, targets=targets)
 
 
 # -- gathers ------------------------------------------------------------------------------------------------------------
 
 
-def _of_gather(island: Island, op: ops.Gather, x: int, positions: int, makers: Makers) -> tuple[ops.Op, tuple[int, ...]] | None:
-    start = None if op.batch else start_of(island, positions, makers)
+def _of_gather(island: Island, op: ops.Gather, x: int, positions: int) -> Operation:
+    start = None if op.batch else start_of(island, positions)
     if start is not None and min(island.shape(x)[op.axis], island.size(positions)) >= LEAST_LENGTH_TO_SLICE:
         return Call(window, (op.axis, start[1])), (x, positions, start[0])
-    return (Call(pieces, (op,)), (x, positions)) if island.is_in_loop and has_few_elements(island, op, x, positions) else None
+    is_few = island.is_in_loop and has_few_elements(island, op, x, positions)
+    return Call(pieces, (op,)) if is_few else op, (x, positions)
 
 
-def start_of(island: Island, positions: int, makers: Makers) -> tuple[int, int] | None:
+def start_of(island: Island, positions: int) -> tuple[int, int] | None:
     """The start of positions that follow each other: the slot of a scalar, and its sign. Positions below 0 may be clamped to 0."""
+    makers = island.makers
     op, operands = makers.get(positions, (None, ()))
     if not isinstance(op, ops.Binary) or island.types[positions].rank != 1 or island.types[positions].dtype != "int32":
         return None
@@ -73,14 +70,14 @@ def start_of(island: Island, positions: int, makers: Makers) -> tuple[int, int] 
             op.fn == "add" or (op.fn == "sub" and counted == operands[0])
         ):
             return scalar[0], 1 if op.fn == "add" else -1
-        if op.fn == "maximum" and (number := constant(scalar[0], makers)) is not None and number <= 0:
-            return start_of(island, counted, makers)
+        if op.fn == "maximum" and (number := constant(island, scalar[0])) is not None and number <= 0:
+            return start_of(island, counted)
     return None
 
 
-def constant(slot: int, makers: Makers) -> int | None:
+def constant(island: Island, slot: int) -> int | None:
     """The integer in a slot, if it is written in the program."""
-    op, _ = makers.get(slot, (None, ()))
+    op, _ = island.makers.get(slot, (None, ()))
     return int.from_bytes(op.data, "little", signed=True) if isinstance(op, ops.Constant) else None
 
 
@@ -97,7 +94,7 @@ def window(at: Setting, axis: int, sign: int, x: Array, positions: Array, start:
 
 def has_few_elements(island: Island, op: ops.Gather, x: int, positions: int) -> bool:
     """Whether a gather takes so few elements of a larger value that each is a slice: one of each row, or some along an axis."""
-    if op.batch > 1 or island.types[positions].rank != 1 or _bytes(island, x) < LEAST_BYTES_TO_SLICE:
+    if op.batch > 1 or island.types[positions].rank != 1 or island.types[x].size_in_bytes(island.at.env) < LEAST_BYTES_TO_SLICE:
         return False
     rest = math.prod(n for axis, n in enumerate(island.shape(x)) if axis != op.axis and axis >= op.batch)
     return 0 < island.size(positions) * rest <= MOST_ELEMENTS_TO_SLICE
@@ -119,22 +116,23 @@ def pieces(at: Setting, op: ops.Gather, x: Array, positions: Array) -> Array:
 # -- products -----------------------------------------------------------------------------------------------------------
 
 
-def _of_product(island: Island, op: ops.Dot, sources: tuple[int, ...], makers: Makers) -> tuple[ops.Op, tuple[int, ...]] | None:
-    """A product that contracts the dimension along which an operand is a slice; None for others, and for small ones."""
+def _of_product(island: Island, op: ops.Dot, sources: tuple[int, ...]) -> Operation:
+    """A product that contracts the dimension along which an operand is a slice runs in parts, unless it is small."""
     for axes in zip(op.left_contract, op.right_contract, strict=True):
-        wholes = [_whole(island, source, axis, makers) for source, axis in zip(sources, axes, strict=True)]
-        bytes = sum(_bytes(island, source) for source, (slot, _) in zip(sources, wholes, strict=True) if slot != source)
+        wholes = [_whole(island, source, axis) for source, axis in zip(sources, axes, strict=True)]
+        cut = [source for source, (slot, _) in zip(sources, wholes, strict=True) if slot != source]
+        bytes = sum(island.types[source].size_in_bytes(island.at.env) for source in cut)
         if bytes >= LEAST_BYTES_FOR_STRIPS:
             length = island.shape(sources[0])[axes[0]]
             size = min(length, max(1, BYTES_OF_A_STRIP * length // bytes))
             slots, firsts = zip(*wholes, strict=True)
             return Call(in_parts, (op, axes, firsts, length, size)), slots
-    return None
+    return op, sources
 
 
-def _whole(island: Island, source: int, axis: int, makers: Makers) -> tuple[int, int]:
+def _whole(island: Island, source: int, axis: int) -> tuple[int, int]:
     """The slot of which a value is a part along an axis, and where the part begins."""
-    op, operands = makers.get(source, (None, ()))
+    op, operands = island.makers.get(source, (None, ()))
     if not isinstance(op, ops.Slice) or op.axis != axis or op.stride != 1 or (start := island.value(op.start)) is None:
         return source, 0
     is_inside = 0 <= start <= island.shape(operands[0])[axis] - island.shape(source)[axis]

@@ -231,10 +231,9 @@ class Lowering(Placement):
         key, count = (edge.source, edge.output), counter(self.backend, env)
         if key not in self.read_at_once or isinstance(operand, Parts) or count is None:
             return operand
-        if operand.size > prices.LARGEST_READ_OF_AN_UPDATE * getattr(stores[key], "size", 0):
-            return operand
-        token = self._tokens.get(key, jnp.asarray(count, jnp.int32))
-        operand, self._tokens[key] = keep(None, token, operand, token)
+        if operand.size <= prices.LARGEST_READ_OF_AN_UPDATE * getattr(stores[key], "size", 0):
+            token = self._tokens.get(key, jnp.asarray(count, jnp.int32))
+            operand, self._tokens[key] = keep(None, token, operand, token)
         return operand
 
     def _if(self, item: If, stores: Stores, frame: Frame, live: frozenset[Key]) -> None:
