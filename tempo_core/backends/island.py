@@ -45,6 +45,7 @@ class Island:
         self.tokens: dict[int, int | None] = {}
         self.number = 0  # of the instruction at hand
         self._numbers = replace(at, env={symbol: value for symbol, value in at.env.items() if is_static(value)})
+        self.is_in_loop = bool(at.backend.passes) and len(self._numbers.env) < len(at.env)  # as `counter` says
 
     def shape(self, slot: int) -> tuple[int, ...]:
         return self.at.shape(self.types[slot].shape)
@@ -79,14 +80,10 @@ class Island:
         """Values in memory, once a token is there, else the counter of a loop around the island."""
         return self.add(Call(keep), (self.counter if token is None else token, *slots), *(self.types[slot] for slot in slots))
 
-    @property
-    def is_in_loop(self) -> bool:
-        return counter(self.at.backend, self.at.env) is not None
-
     @cached_property
     def counter(self) -> int:
         """The slot of the counter of a loop around the island."""
-        step, slot = next(symbol for symbol, value in self.at.env.items() if not is_static(value)), self.slot(NUMBER)
+        step, slot = next(symbol for symbol in self.at.env if symbol not in self._numbers.env), self.slot(NUMBER)
         self.instructions.insert(0, Instruction(0, ops.Eval(step.expr), (), (slot,)))
         return slot
 
@@ -109,9 +106,8 @@ def ordered(at: Setting, body: ops.Dataflowed, positions: Sequence[int], *operan
     if island.is_in_loop or any(isinstance(each, jax.core.Tracer) for each in operands):
         for rewrite in at.backend.passes:
             rewrite(island)
-    for _, op, sources, targets in island.rewriting():
-        island.add(with_shares(op, [island.types[source] for source in sources]), sources, targets=targets)
-    run(at, island.instructions, slots)
+    types = island.types
+    run(at, [each._replace(op=with_shares(each.op, [types[k] for k in each.sources])) for each in island.instructions], slots)
     last = [None if token is None else slots[token] for token in island.tokens.values()]
     return (*(slots[slot] for slot in island.results), *last)
 
