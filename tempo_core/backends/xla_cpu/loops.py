@@ -23,9 +23,9 @@ import numpy as np
 from jax import lax
 
 from tempo_core import prices
-from tempo_core.backends import shared
 from tempo_core.backends.base import Array, Call, Setting, numpy_dtype
 from tempo_core.backends.island import NUMBER, Instruction, Island, run
+from tempo_core.backends.xla_cpu.cumulative import start_of_scan
 from tempo_core.backends.xla_cpu.slices import constant, start_of
 from tempo_core.ir import ops
 from tempo_core.ir.axes import ELEMENTWISE, Source, left_out, sources, without
@@ -34,6 +34,7 @@ from tempo_core.ir.types import TensorType
 Scan = ops.CumSum | ops.CumMax | ops.LinearScan
 Body = Sequence[Instruction]
 Slots = Sequence[int]
+Ends = Sequence[tuple[int, int]]
 _COMPUTED = (*ELEMENTWISE, ops.Broadcast, ops.Permute, ops.Slice, ops.Dot)
 _READERS = (*ELEMENTWISE, ops.Gather, ops.Reduce)
 
@@ -95,7 +96,8 @@ def _group(island: Island, place: int) -> Group | None:
         if (clamped := _is_neighbour(island, scan, op, used, slot)) is not None:
             neighbours[targets[0]] = clamped
         else:
-            axis = _along(island, op, used, targets[0], scan.axis)
+            every = _sources(island, op, used, targets[0]) if isinstance(op, _READERS) else []
+            axis = next((k for k, source in enumerate(every) if source == (scan.axis,) * len(used)), None)
             if axis is None or (isinstance(op, ops.Gather) and used[1] in inside):
                 return None
             read.update(used)
@@ -107,12 +109,6 @@ def _group(island: Island, place: int) -> Group | None:
     if not ends or not inside.isdisjoint(island.results) or not outer.isdisjoint(late):
         return None
     return Group(scan, operands, slot, ends, frozenset(inside | ends.keys()), frozenset(outer), neighbours)
-
-
-def _along(island: Island, op: ops.Op, operands: Sequence[int], target: int, axis: int) -> int | None:
-    """The dimension of the positions in a reader's result, whose operands all have them as `axis`; None for other operations."""
-    every = _sources(island, op, operands, target) if isinstance(op, _READERS) else []
-    return next((k for k, source in enumerate(every) if source == (axis,) * len(operands)), None)
 
 
 def _sources(island: Island, op: ops.Op, operands: Sequence[int], target: int) -> Sequence[Source | None]:
@@ -233,30 +229,21 @@ class _Loop:
 
 
 def scanned(
-    at: Setting,
-    scan: Scan,
-    type: TensorType,
-    body: Body,
-    inputs: Slots,
-    result: int,
-    ends: Sequence[tuple[int, int]],
-    *operands: Array,
+    at: Setting, scan: Scan, type: TensorType, body: Body, inputs: Slots, result: int, ends: Ends, *operands: Array
 ) -> tuple[Array, ...]:
     """What reads a scan of values of a type, by a loop with these instructions at one position.
 
     `inputs` are the slots of the operands, of the scan's result before and of the position. `ends` are the slots of the results at the
     position, each with the dimension of the positions in the whole.
     """
-    dtype, length = numpy_dtype(type.dtype), at.size(type.shape[scan.axis])
-    wide = np.dtype(np.int8) if dtype == np.bool_ else shared.wide(np.empty(0, dtype)).dtype
+    neutral, length = start_of_scan(scan, numpy_dtype(type.dtype)), at.size(type.shape[scan.axis])
 
     def step(before: Array, position: Array) -> tuple[Array, list[Array]]:
         slots = dict(zip(inputs, (*operands, before, position), strict=True))
         run(at, body, slots)
         return slots[result], [slots[slot] for slot, _ in ends]
 
-    neutral = shared.least(wide) if isinstance(scan, ops.CumMax) else 0
-    start = jnp.full(at.shape(left_out(type.shape, scan.axis)), neutral, wide)
+    start = jnp.full(at.shape(left_out(type.shape, scan.axis)), neutral)
     _, results = lax.scan(step, start, jnp.arange(length, dtype=jnp.int32), reverse=scan.reverse)
     return tuple(jnp.moveaxis(each, 0, axis) for each, (_, axis) in zip(results, ends, strict=True))
 

@@ -79,7 +79,7 @@ class Lowering(Placement):
         self._updated: frozenset[Key] = frozenset()  # the values that the loop updates in place
         self._tokens: dict[
             Key, Any
-        ] = {}  # of what was read in this iteration, and is updated or written alone: the token of the last read
+        ] = {}  # by value that is updated, or store that is written alone: the iteration's last read of it
         self._latest: dict[Key, _Latest] = {}  # what each store of several slots took last
         self.is_differentiable = False  # loops whose lengths are numbers, and others marked as such, for JAX's derivatives
 
@@ -214,12 +214,12 @@ class Lowering(Placement):
 
     def _ranges_in(self, block: Block) -> frozenset[Key]:
         """The large stores that a loop's body writes, and of which one of its statements reads a range."""
-        edges = (edge for execute in statements(block) for edge in self.edges(execute))
-        ranges = (edge for edge in edges if any(isinstance(index, Range) for index in edge.index))
         if self.is_differentiable or not self.backend.passes:  # JAX cannot go backwards through a write alone
             return frozenset()
-        keys = {(edge.source, edge.output) for edge in ranges} & self.storage.keys() & self.liveness.of(block).writes
-        return frozenset(key for key in keys if self.bytes(key) >= prices.LEAST_BYTES_TO_WRITE_ALONE)
+        edges = (edge for execute in statements(block) for edge in self.edges(execute))
+        keys = {(edge.source, edge.output) for edge in edges if any(isinstance(index, Range) for index in edge.index)}
+        written = keys & self.storage.keys() & self.liveness.of(block).writes
+        return frozenset(key for key in written if self.bytes(key) >= prices.LEAST_BYTES_TO_WRITE_ALONE)
 
     def _updated_in(self, block: Block) -> frozenset[Key]:
         """The values that statements of a loop's body update in place."""
@@ -398,9 +398,7 @@ class Lowering(Placement):
     def _results(self, execute: Execute, operands: Sequence[Any], env: StepValues, seed: Any) -> tuple[Any, ...]:
         """What a node computes. An update of the iteration comes after what it read of the same value."""
         node, types = self.graph[execute.node], self.graph.input_types(self.graph[execute.node])
-        keys = {
-            k: (edge.source, edge.output) for k, edge in enumerate(node.inputs) if (edge.source, edge.output) in self._updated
-        }
+        keys = {k: key for k, edge in enumerate(node.inputs) if (key := (edge.source, edge.output)) in self._updated}
         if not keys or counter(self.backend, env) is None:
             return tuple(self.backend.kernel(with_shares(node.op, types), operands, env, seed))
         island = Call(ordered, (Dataflowed.of(node.op, types, node.outputs), tuple(keys)))
