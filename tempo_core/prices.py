@@ -86,10 +86,10 @@ FEWEST_OPERATIONS_FOR_A_WAVEFRONT = price(8, "operations at each point of a tabl
 # -- passes/tiles --------------------------------------------------------------------------------------------------------
 
 LEAST_BYTES_FOR_STRIPS = price(64 * 2**20, "bytes of the results and computed operands of a chain of products that runs in strips of "
-    "rows, or of slices in a product", "strip_size, backends/xla_cpu/parts.py",
+    "rows, or of slices in a product", "strip_size, backends/xla_cpu/slices.py",
     "two cores; PPO's gradient, 512 x 250, 260 MiB: the same time in strips of 5 to 25 MiB, a sixth longer in those of 2; with 50 steps whole is faster")
 BYTES_OF_A_STRIP = price(10 * 2**20, "bytes of a strip: what lies between the products stays in the cache, and each strip is long enough "
-    "for all cores", "strip_size, backends/xla_cpu/parts.py", "as above")
+    "for all cores", "strip_size, backends/xla_cpu/slices.py", "as above")
 MOST_TIMES_OFF = price(8, "times that a divisor of the rows may make strips smaller or larger", "strip_size")
 MOST_SHARE_ACCUMULATED = price(0.5, "share of what the products write that the strips together may read and write again, to add to it",
     "strip_size")
@@ -208,31 +208,31 @@ LEAST_SUMS_TO_WRITE_OUT = price(1024, "such sums", "backends/jax_backend.py")
 WIDTH_HELD_WHOLE = price(30_000, "elements of rows that XLA's reduction holds in memory as a whole; of narrower ones a share",
     "backends/xla_cpu/wide_rows.py", "two cores; rows of 1,000, 3,000, 5,000, 10,000 and 20,000 elements: 2.5, 9.7, 17, 33 and 100 % of them")
 LEAST_SHRINKING = price(4, "times that what a scan reads must be smaller than the operand that it then computes as it goes",
-    "pays_to_compute_in_scan, backends/xla_cpu/picked_scans.py", "two cores; counts of the past, in the loop and after it, in ms: 6,000 positions of "
+    "pays_to_compute_in_scan, backends/xla_cpu/loops.py", "two cores; counts of the past, in the loop and after it, in ms: 6,000 positions of "
     "16 elements 0.5 and 1.0, of 64 1.2 and 2.1, of 128 0.9 and 1.7, of 1,024 3.3 and 20")
 MOST_READ_BY_FAST_OPERATIONS = price(2, "times that it may be larger, where only fast operations (a mask) compute the operand",
     "pays_to_compute_in_scan")
 MOST_OPERATIONS_IN_A_SCAN = price(24, "operations that a scan repeats for an operand", "pays_to_compute_in_scan")
 NUMBERS_IN_A_CACHE_LINE = price(16, "numbers that lie together at each position of a scan, from which on the array is not transposed",
-    "backends/xla_cpu/elementwise_scans.py")
+    "backends/xla_cpu/loops.py")
 LEAST_PIECES_TO_TRANSPOSE = price(128, "pieces in which each element of a scan lies, from which on the array is transposed first",
-    "backends/xla_cpu/elementwise_scans.py", "two cores, two arrays [pieces, length, together], as they lie and transposed, in ms: (1024, 2000, 1) 28 "
+    "backends/xla_cpu/loops.py", "two cores, two arrays [pieces, length, together], as they lie and transposed, in ms: (1024, 2000, 1) 28 "
     "and 19; (256, 1000, 1) 1.06 and 0.99; (16, 1000, 1) 0.065 and 0.075; (2, 100000, 1) 0.72 and 0.89; (1024, 250, 8) 8.5 and 6.8; "
     "(1024, 60, 32) 9.1 and 9.7")
-LEAST_PADDINGS_OF_A_SUM = price(2, "paddings whose sum is computed by itself", "backends/xla_cpu/apart.py",
+LEAST_PADDINGS_OF_A_SUM = price(2, "paddings whose sum is computed by itself", "backends/xla_cpu/kept.py",
     "two cores; the gradient of a stencil at [200, 200], four paddings: 34 us an iteration, 86 where each is written to memory")
-LEAST_LENGTH_TO_SLICE = price(32, "elements that follow each other which are a slice in place of a gather", "backends/xla_cpu/island.py",
+LEAST_LENGTH_TO_SLICE = price(32, "elements that follow each other which are a slice in place of a gather", "backends/xla_cpu/slices.py",
     "two cores; a gather takes 1 ns an element, the slice less than half")
 MOST_ELEMENTS_TO_SLICE = price(8, "elements at positions that an iteration of a loop computes, which are a slice each in place of a gather",
-    "backends/xla_cpu/consecutive.py", "two cores; us an iteration with gathers and slices: diagonals of 2, 4, 8, 16 rows 1.6, 1.1, 4.8, 4.7 and 0.1, 0.1, "
+    "backends/xla_cpu/slices.py", "two cores; us an iteration with gathers and slices: diagonals of 2, 4, 8, 16 rows 1.6, 1.1, 4.8, 4.7 and 0.1, 0.1, "
     "0.8, 5.8; 4, 8 and 16 priorities that the same iteration writes 23.0, 23.5, 24.1 and 23.1, 23.4, 43.7 (a kernel for each "
     "slice); swaps in a tour 1.0 and 0.8")
-LEAST_BYTES_TO_SLICE = price(1024, "bytes of the value of which these are: XLA makes one kernel of a loop that reads less", "backends/xla_cpu/consecutive.py",
+LEAST_BYTES_TO_SLICE = price(1024, "bytes of the value of which these are: XLA makes one kernel of a loop that reads less", "backends/xla_cpu/slices.py",
     "two cores; an automaton of 16 cells with 8 rules, 100,000 steps: 2.0 ms with a gather, 160 with 16 slices a step")
 LEAST_LENGTH_TO_UPDATE = price(64, "elements of an axis of which one is written in place, at a position that data decides, and not by a "
     "selection of all, which is a part of other operations", "pays_to_update")
 LARGEST_READ_OF_AN_UPDATE = price(0.25, "of a value that is updated in place, so much at most is copied so that it is read before",
-    "backends/xla_cpu/in_place.py")
+    "backends/xla_cpu/kept.py, runtime/lower/lower.py")
 LEAST_LENGTH_TO_SCATTER = price(256, "the same, at several positions: XLA's CPU compiler writes one after the other", "pays_to_update",
     "two cores; 40 ns a position")
 # fmt: on

@@ -18,6 +18,7 @@ import numpy as np
 
 from tempo_core.errors import DTypeError, FunctionError, MissingRow, ShapeError
 from tempo_core.ir import ops
+from tempo_core.ir.ops.work import MEMORY, Work, nothing
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import mapped_dimensions
 from tempo_core.symbolic.condition import Bool
@@ -94,12 +95,22 @@ class Split(Parts):
         return self.arrays[min(max(int(index), 0), len(self.arrays) - 1)]
 
 
+@dataclass(frozen=True)
+class Call(ops.Op):
+    """The function `fn(at, *parameters, *operands)`, which passes put into islands before they are traced. No graph has it."""
+
+    work = Work(nothing, MEMORY)
+    fn: Callable[..., Any]
+    parameters: tuple[Any, ...] = ()
+
+
 class Backend(ABC):
     """Kernels and array helpers of one array library."""
 
     name: ClassVar[str]
     xp: ModuleType
     kernels: Mapping[type[ops.Op], Kernel]
+    passes: Sequence[Callable[..., None]] = ()  # they rewrite islands before these are traced
 
     def __init__(self) -> None:
         self.compiled: dict[Any, Callable[..., Any]] = {}  # functions of `compile`, by a key of the executor that keeps them here

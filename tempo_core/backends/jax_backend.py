@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,11 +14,12 @@ from jax import lax
 
 from tempo_core import prices
 from tempo_core.backends import aligned, shared
-from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, is_static, numpy_dtype, traced_udf
+from tempo_core.backends.base import Array, Backend, Call, Parts, Setting, host_udf, is_static, numpy_dtype, traced_udf
+from tempo_core.backends.island import dataflow
 from tempo_core.backends.products import DOT_PRECISION, dot
-from tempo_core.backends.xla_cpu.cumulative import in_blocks
-from tempo_core.backends.xla_cpu.elementwise_scans import carried_part
-from tempo_core.backends.xla_cpu.island import dataflow
+from tempo_core.backends.xla_cpu import PASSES
+from tempo_core.backends.xla_cpu.cumulative import in_blocks, start_of_scan
+from tempo_core.backends.xla_cpu.loops import carried_part
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
 from tempo_core.symbolic.condition import Bool
@@ -109,18 +110,12 @@ def argsort(at: Setting, op: ops.Argsort, x: Array) -> Array:
     return jnp.moveaxis(lax.top_k(order, op.count)[1].astype(jnp.int32), -1, op.axis)
 
 
-def cumsum(at: Setting, op: ops.CumSum, x: Array) -> Array:
-    wide = shared.wide(x)
+def cumulative(at: Setting, op: ops.CumSum | ops.CumMax, x: Array) -> Array:
+    adds, neutral = isinstance(op, ops.CumSum), start_of_scan(op, x.dtype)
+    numbers = x.astype(neutral.dtype)
     if x.shape[op.axis] >= prices.SHORTEST_SCAN_IN_BLOCKS and jax.default_backend() == "cpu":
-        return in_blocks(jnp.add, wide, op.axis, op.reverse, 0).astype(x.dtype)
-    return lax.cumsum(wide, op.axis, reverse=op.reverse).astype(x.dtype)
-
-
-def cummax(at: Setting, op: ops.CumMax, x: Array) -> Array:
-    numbers = x.astype(jnp.int8) if x.dtype == jnp.bool_ else x
-    if x.shape[op.axis] >= prices.SHORTEST_SCAN_IN_BLOCKS and jax.default_backend() == "cpu":
-        return in_blocks(jnp.maximum, numbers, op.axis, op.reverse, shared.least(numbers.dtype)).astype(x.dtype)
-    return lax.cummax(numbers, op.axis, reverse=op.reverse).astype(x.dtype)
+        return in_blocks(jnp.add if adds else jnp.maximum, numbers, op.axis, op.reverse, neutral).astype(x.dtype)
+    return (lax.cumsum if adds else lax.cummax)(numbers, op.axis, reverse=op.reverse).astype(x.dtype)
 
 
 def linear_scan(at: Setting, op: ops.LinearScan, coefficients: Array, terms: Array) -> Array:
@@ -342,6 +337,10 @@ def udf(at: Setting, op: ops.Udf, *operands: Array) -> tuple[Array, ...]:
     return traced_udf(at, op, jnp.asarray, operands)
 
 
+def called(at: Setting, op: Call, *operands: Array) -> Any:
+    return op.fn(at, *op.parameters, *operands)
+
+
 class JaxBackend(Backend):
     """Kernels on JAX arrays, on JAX's default device."""
 
@@ -350,10 +349,14 @@ class JaxBackend(Backend):
     kernels = {
         **shared.SHARED,
         ops.Constant: constant, ops.Eval: evaluated, ops.Unary: shared.elementwise(UNARY), ops.Cast: cast,
-        ops.Reduce: reduce, ops.Argmax: argmax, ops.Argsort: argsort, ops.CumSum: cumsum,
-        ops.CumMax: cummax, ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
-        ops.Gather: gather, ops.Scatter: scatter, ops.Update: update, ops.Udf: udf, ops.Dataflow: dataflow,
+        ops.Reduce: reduce, ops.Argmax: argmax, ops.Argsort: argsort, ops.CumSum: cumulative,
+        ops.CumMax: cumulative, ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
+        ops.Gather: gather, ops.Scatter: scatter, ops.Update: update, ops.Udf: udf, ops.Dataflow: dataflow, Call: called,
     }  # fmt: skip
+
+    @property
+    def passes(self) -> Sequence[Callable[..., None]]:  # type: ignore[override]
+        return PASSES if jax.default_backend() == "cpu" else ()
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.jit(function)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 
 import jax.numpy as jnp
 from jax import lax
 
-from tempo_core.backends.base import Array, Setting
+from tempo_core.backends.base import Array, Call, Setting
 from tempo_core.ir import ops
 from tempo_core.ir.types import TensorType
 
@@ -43,8 +44,10 @@ def shared_by(shares: Callable[[TensorType, TensorType], Shares | None]) -> Iter
         _SHARES.reset(token)
 
 
-def shares_of(left: TensorType, right: TensorType) -> Shares | None:
-    return _SHARES.get()(left, right)
+def with_shares(op: ops.Op, types: Sequence[TensorType]) -> ops.Op:
+    """The op, for operands of these types with their shares."""
+    shares = _SHARES.get()(*types) if isinstance(op, ops.Dot) else None
+    return op if shares is None else Call(partial(dot, shares=shares), (op,))
 
 
 def dot(at: Setting, op: ops.Dot, left: Array, right: Array, shares: Shares | None = None) -> Array:

@@ -20,7 +20,7 @@ from tempo_core.ir.ops import Op, Types
 from tempo_core.ir.types import DTYPES, FLOATS, INTEGERS, TensorType
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 
-EVERY_OP = tuple(sorted((op for op in every_op() if op.__module__.startswith("tempo_core")), key=lambda c: c.__name__))
+EVERY_OP = tuple(sorted((op for op in every_op() if op.__module__.startswith("tempo_core.ir")), key=lambda c: c.__name__))
 each_op = pytest.mark.parametrize("op", EVERY_OP, ids=lambda c: c.__name__)
 
 BOUND = Symbol("T")

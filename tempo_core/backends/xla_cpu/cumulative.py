@@ -9,11 +9,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from tempo_core.backends import shared
+from tempo_core.ir import ops
 from tempo_core.prices import SCAN_BLOCK
 
 Array = Any
+
+
+def start_of_scan(op: ops.Op, dtype: np.dtype[Any]) -> np.generic:
+    """What changes no element of a scan, in the dtype in which elements of a dtype are accumulated."""
+    wide = np.dtype(np.int8) if dtype == np.bool_ else shared.wide(np.empty(0, dtype)).dtype
+    return wide.type(shared.least(wide) if isinstance(op, ops.CumMax) else 0)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))  # outside of a program, each operation would be a launch

@@ -89,7 +89,7 @@ class Update(Op):
 
     Updates have the shape that `Gather(axis, batch)` gives for that index. Indices outside the axis are dropped. For `set`, those inside
     differ from each other. So many `axes`, of which `axis` is the first, are one axis to the index, in row-major order. Only what is at
-    these positions is written, where nothing reads x later (`backends/xla_cpu/in_place.py`).
+    these positions is written, where nothing reads x later (`backends/xla_cpu/kept.py`).
     """
 
     work = Work(_of_updates, MEMORY, INDEXED)

@@ -124,6 +124,14 @@ class Dataflowed:
     origins: tuple[tuple[str, str], ...] = ()
     lines: tuple[tuple[str, str], ...] = ()
 
+    @staticmethod
+    def of(op: Op, inputs: Types, outputs: Types) -> Dataflowed:
+        """The body of an island; another op is an island of one."""
+        if isinstance(op, Dataflow):
+            return op.body
+        targets = tuple(range(len(inputs), len(inputs) + len(outputs)))
+        return Dataflowed(inputs, ((op, tuple(range(len(inputs))), targets),), targets, (*inputs, *outputs))
+
     @property
     def output_types(self) -> tuple[TensorType, ...]:
         return tuple(self.slot_types[slot] for slot in self.results)

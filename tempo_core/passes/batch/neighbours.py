@@ -111,7 +111,7 @@ def _is_clamped(at: Expr, step: Symbol) -> bool:
 
 
 def _is_scan(value: Edge, build: Builder) -> bool:
-    """Whether the elements are those of a scan, whose loop can take over one operation that reads its neighbours (`xla_cpu/picked_scans.py`)."""
+    """Whether the elements are those of a scan, whose loop can take over one operation that reads its neighbours (`xla_cpu/loops.py`)."""
     node = build.graph[value.source]
     while isinstance(node.op, (ops.Gather, ops.Identity)):
         node = build.graph[node.inputs[0].source]

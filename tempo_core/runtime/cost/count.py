@@ -14,7 +14,7 @@ from typing import Any
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Key, Node
 from tempo_core.ir.names.naming import names
-from tempo_core.ir.ops import Dataflow, Dataflowed, Merge, Output, Sink, Udf
+from tempo_core.ir.ops import Dataflowed, Merge, Output, Sink, Udf
 from tempo_core.runtime.cost.cost import Cost, NoTranslation, StatementCost, Translation
 from tempo_core.runtime.cost.kernels import PRICED, ZERO, Island, Kernels, Reading, Value, bytes_of, largest
 from tempo_core.runtime.lower.lower import selections
@@ -176,7 +176,7 @@ class _Counting:
                 if not (operand.in_memory and self._is_result(node, edge)):
                     kernels.move(operand.reads, operand.bytes)
         else:
-            Island(_body(node, self.graph.input_types(node)), operands).count(kernels)
+            Island(Dataflowed.of(node.op, self.graph.input_types(node), node.outputs), operands).count(kernels)
             if isinstance(node.op, Udf) and node.op.kind == "host":  # its results are put where they belong
                 kernels.move({}, sum(map(bytes_of, node.outputs), ZERO))
         own = node.domain.steps  # values of varying shape that a range reads have other steps
@@ -262,11 +262,3 @@ def size_at_an_end(size: Expr, bounds: Mapping[Symbol, int], but: Sequence[Symbo
         ends = [size.substitute({step: end}) for end in (Expr.of(0), step.bound_expr - 1)]
         size = max(ends, key=lambda end: end.evaluate({**bounds, **{s: bounds[s.bound_symbol] - 1 for s in end.steps}}))
     return size
-
-
-def _body(node: Node, inputs: ops.Types) -> Dataflowed:
-    """The body of an island; another op is an island of one."""
-    if isinstance(node.op, Dataflow):
-        return node.op.body
-    targets = tuple(range(len(inputs), len(inputs) + len(node.outputs)))
-    return Dataflowed(inputs, ((node.op, tuple(range(len(inputs))), targets),), targets, (*inputs, *node.outputs))

@@ -206,7 +206,8 @@ class Statement:
         if on_host or not _is_static(self.graph, self.node):
             return lambda operands, env: backend.kernel(op, operands, {**bounds, **env}, seed)
         steps = tuple(sorted((s for s in op.symbols if s.is_step), key=lambda s: s.name))
-        used = tuple(sorted(((s, bounds[s]) for s in op.symbols if not s.is_step), key=lambda item: item[0].name))
+        sizes = bounds if isinstance(op, Dataflow) else {s: bounds[s] for s in op.symbols if not s.is_step}
+        used = tuple(sorted(sizes.items(), key=lambda item: item[0].name))
         if isinstance(op, (Udf, Dataflow)):  # only this program has such an op
             key = (op, steps, used)
             if key not in backend.compiled:

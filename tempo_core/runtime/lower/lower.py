@@ -12,12 +12,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from tempo_core import prices
-from tempo_core.backends.base import Backend, Parts, Setting, is_static
-from tempo_core.backends.products import dot, shares_of
+from tempo_core.backends.base import Backend, Call, Parts, is_static
+from tempo_core.backends.island import counter, keep, ordered
+from tempo_core.backends.products import with_shares
 from tempo_core.backends.scopes import loop_scope, statement_scope
-from tempo_core.backends.xla_cpu.in_place import Reads, after, reads
 from tempo_core.ir.graph import Edge, Graph, Key, Node
-from tempo_core.ir.ops import Dataflow, Dot, End, Merge, Output, Update
+from tempo_core.ir.ops import Dataflowed, End, Merge, Output
 from tempo_core.runtime.lower import padding
 from tempo_core.runtime.lower.one_way import marked
 from tempo_core.runtime.lower.placement import Placement, Stores, maximum, minimum
@@ -76,8 +76,10 @@ class Lowering(Placement):
         self.outer = {chosen_value(last): steps for last, steps in graph.outer().items() if last in graph.chosen}
         self.without = without  # of the choices in `config.CHOICES`, those that are switched off
         self._handed: dict[Operand, Any] = {}  # operands that an iteration took over from the one before
-        self._reads: dict[Key, Reads | None] = {}  # of the values that the loop updates in place
-        self._read_so_far: dict[Key, Reads] = {}  # in this iteration, of the stores that are written alone
+        self._updated: frozenset[Key] = frozenset()  # the values that the loop updates in place
+        self._tokens: dict[
+            Key, Any
+        ] = {}  # by value that is updated, or store that is written alone: the iteration's last read of it
         self._latest: dict[Key, _Latest] = {}  # what each store of several slots took last
         self.is_differentiable = False  # loops whose lengths are numbers, and others marked as such, for JAX's derivatives
 
@@ -152,16 +154,14 @@ class Lowering(Placement):
     @contextmanager
     def _taking_over(self, loop: Loop, registers: Registers, last: Sequence[Any], values: Sequence[Any]) -> Iterator[None]:
         """The trace of one iteration, in which operands are those that the iteration before handed on: `last` and `values`."""
-        before = self.read_at_once, self._handed, self._reads, self._read_so_far
-        self.read_at_once = self._ranges_in(loop.body)
-        self._read_so_far = {}
-        self._reads = dict.fromkeys(self._updated_in(loop.body))
+        before = self.read_at_once, self._handed, self._updated, self._tokens
+        self.read_at_once, self._updated, self._tokens = self._ranges_in(loop.body), self._updated_in(loop.body), {}
         of_key = dict(zip(registers.last, last, strict=True))
         of_readers = {operand: of_key[key] for operand, key in registers.readers.items()}
         of_merges = {(id(merge), 0): value for merge, value in zip(registers.merges, values, strict=True)}
         self._handed = {**self._handed, **of_readers, **of_merges}
         yield
-        self.read_at_once, self._handed, self._reads, self._read_so_far = before
+        self.read_at_once, self._handed, self._updated, self._tokens = before
 
     def _handed_on(self, registers: Registers, stores: Stores, following: Frame) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """What an iteration hands to the `following` one: the last values of stores, and the values of merges."""
@@ -214,36 +214,27 @@ class Lowering(Placement):
 
     def _ranges_in(self, block: Block) -> frozenset[Key]:
         """The large stores that a loop's body writes, and of which one of its statements reads a range."""
-        edges = (edge for execute in statements(block) for edge in self.edges(execute))
-        ranges = (edge for edge in edges if any(isinstance(index, Range) for index in edge.index))
-        if self.is_differentiable or jax.default_backend() != "cpu":  # JAX cannot go backwards through a write alone
+        if self.is_differentiable or not self.backend.passes:  # JAX cannot go backwards through a write alone
             return frozenset()
-        keys = {(edge.source, edge.output) for edge in ranges} & self.storage.keys() & self.liveness.of(block).writes
-        return frozenset(key for key in keys if self.bytes(key) >= prices.LEAST_BYTES_TO_WRITE_ALONE)
+        edges = (edge for execute in statements(block) for edge in self.edges(execute))
+        keys = {(edge.source, edge.output) for edge in edges if any(isinstance(index, Range) for index in edge.index)}
+        written = keys & self.storage.keys() & self.liveness.of(block).writes
+        return frozenset(key for key in written if self.bytes(key) >= prices.LEAST_BYTES_TO_WRITE_ALONE)
 
-    def _updated_in(self, block: Block) -> Iterator[Key]:
+    def _updated_in(self, block: Block) -> frozenset[Key]:
         """The values that statements of a loop's body update in place."""
-        for execute in statements(block):
-            edges = self.edges(execute)
-            for position in sorted(self.graph[execute.node].op.updated):
-                yield edges[position].source, edges[position].output
-
-    def _reads_of(self, execute: Execute, env: StepValues) -> dict[int, Reads]:
-        """By position, the reads of those operands that a statement of the loop updates in place."""
-        by_position: dict[int, Reads] = {}
-        for position, edge in enumerate(self.edges(execute)):
-            key = edge.source, edge.output
-            if key in self._reads:
-                each = self._reads[key] = self._reads[key] or reads(env)
-                by_position |= {} if each is None else {position: each}
-        return by_position
+        executes = [(self.edges(execute), self.graph[execute.node].op.updated) for execute in statements(block)]
+        return frozenset((edges[k].source, edges[k].output) for edges, updated in executes for k in updated)
 
     def _read_first(self, edge: Edge, operand: Any, stores: Stores, env: StepValues) -> Any:
         """An operand of a statement, in memory before its store is written, if the iteration writes that alone."""
-        key = edge.source, edge.output
-        if key not in self.read_at_once or isinstance(operand, Parts) or (each := reads(env)) is None:
+        key, count = (edge.source, edge.output), counter(self.backend, env)
+        if key not in self.read_at_once or isinstance(operand, Parts) or count is None:
             return operand
-        return self._read_so_far.setdefault(key, each).of(stores[key], [operand])[0]
+        if operand.size <= prices.LARGEST_READ_OF_AN_UPDATE * getattr(stores[key], "size", 0):
+            token = self._tokens.get(key, jnp.asarray(count, jnp.int32))
+            operand, self._tokens[key] = keep(None, token, operand, token)
+        return operand
 
     def _if(self, item: If, stores: Stores, frame: Frame, live: frozenset[Key]) -> None:
         condition = item.condition.evaluate(frame.counters, minimum, maximum)
@@ -264,9 +255,9 @@ class Lowering(Placement):
         def branch(block: Block) -> Any:
             def function(state: tuple[Any, ...]) -> tuple[Any, ...]:
                 inner = {**stores, **dict(zip(written, state, strict=True))}
-                before, self._reads, self._read_so_far = (self._reads, self._read_so_far), dict.fromkeys(self._reads), {}
+                before, self._tokens = self._tokens, {}
                 self.run(block, inner, frame, frozenset(written))
-                self._reads, self._read_so_far = before
+                self._tokens = before
                 return tuple(inner[k] for k in written)
 
             return function
@@ -392,32 +383,29 @@ class Lowering(Placement):
             self._end(node, operands[0], stores, env)
             return
         is_move = isinstance(node.op, (Merge, Output))
-        read = self._reads_of(execute, env) if self._reads and not is_move else {}
-        if isinstance(node.op, Update) and 0 in read:  # not in an island
-            operands = [operands[0], *read[0].before(operands[1:])]
-        with after(read):
-            results = self._results(node, operands, env, frame.seed)
-        for position in read.keys() - node.op.updated if not isinstance(node.op, Dataflow) else ():  # an island has them inside
-            results = tuple(read[position].of(operands[position], results))
+        results = tuple(operands) if is_move else self._results(execute, operands, env, frame.seed)
         if FLAG in stores and is_move:
             seen = traced_flag(results)
             stores[FLAG] = stores[FLAG] | (seen if predicate is None else jnp.where(predicate, seen, 0))
         for output, result in enumerate(results):
             key = node.id, output
-            if key in self._read_so_far:
-                (result,) = self._read_so_far[key].before([result])
+            if key in self.read_at_once and key in self._tokens:
+                (result,) = keep(None, self._tokens[key], result)
             self.write(key, result, stores, env, predicate)
-            if predicate is None and self.liveness.is_store((node.id, output)):
-                self._latest[node.id, output] = _Latest(stores[node.id, output], execute.point, frame.counters, result)
+            if predicate is None and self.liveness.is_store(key):
+                self._latest[key] = _Latest(stores[key], execute.point, frame.counters, result)
 
-    def _results(self, node: Node, operands: Sequence[Any], env: StepValues, seed: Any) -> tuple[Any, ...]:
-        """What a node computes, or moves."""
-        if isinstance(node.op, (Merge, Output)):
-            return tuple(operands)
-        if isinstance(node.op, Dot) and (shares := shares_of(*map(self.graph.edge_type, node.inputs))) is not None:
-            left, right = operands
-            return (dot(Setting(self.backend, env, seed), node.op, left, right, shares),)
-        return tuple(self.backend.kernel(node.op, operands, env, seed))
+    def _results(self, execute: Execute, operands: Sequence[Any], env: StepValues, seed: Any) -> tuple[Any, ...]:
+        """What a node computes. An update of the iteration comes after what it read of the same value."""
+        node, types = self.graph[execute.node], self.graph.input_types(self.graph[execute.node])
+        keys = {k: key for k, edge in enumerate(node.inputs) if (key := (edge.source, edge.output)) in self._updated}
+        if not keys or counter(self.backend, env) is None:
+            return tuple(self.backend.kernel(with_shares(node.op, types), operands, env, seed))
+        island = Call(ordered, (Dataflowed.of(node.op, types, node.outputs), tuple(keys)))
+        results = self.backend.kernel(island, [*operands, *map(self._tokens.get, keys.values())], env, seed)
+        tokens = zip(keys.values(), results[len(node.outputs) :], strict=True)
+        self._tokens.update((key, token) for key, token in tokens if token is not None)
+        return results[: len(node.outputs)]
 
 
 def selections(item: If) -> list[Execute]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from tempo_core.backends.base import Backend, numpy_dtype
+from tempo_core.backends.base import Backend, Call, Setting, numpy_dtype
+from tempo_core.backends.island import Instruction, Island
 from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.ir import ops
+from tempo_core.ir.graph_text import op_text
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -89,3 +91,32 @@ def check(
         else:
             wide, right = result.astype(np.float64), expected.astype(np.float64)
             np.testing.assert_allclose(wide, right, rtol=rtol, atol=rtol, err_msg=message)
+
+
+def steered(body: ops.Dataflowed, env: dict[Symbol, Any] | None = None) -> Island:
+    """An island, before any pass."""
+    return Island(Setting(JAX, env or {}, 0), body)
+
+
+def text(island: Island) -> str:
+    """The instructions of an island, and of loops in it."""
+    return "".join(_lines(island.instructions, "")) + f"give {_slots(island.results)}\n"
+
+
+def _lines(instructions: Sequence[Instruction], indent: str) -> Iterator[str]:
+    for _, op, sources, targets in instructions:
+        parameters = list(op.parameters) if isinstance(op, Call) else []
+        loops = [each for each in parameters if isinstance(each, tuple) and each and isinstance(each[0], Instruction)]
+        shown = ", ".join(map(_parameter, (each for each in parameters if each not in loops)))
+        name = f"{op.fn.__name__}({shown})" if isinstance(op, Call) else op_text(op)
+        yield f"{indent}{_slots(targets)} = {name}({_slots(sources)})\n"
+        for body in loops:
+            yield from _lines(body, indent + "  ")
+
+
+def _parameter(value: Any) -> str:
+    return op_text(value) if isinstance(value, ops.Op) else str(value)
+
+
+def _slots(slots: Sequence[int]) -> str:
+    return ", ".join(f"${slot}" for slot in slots)

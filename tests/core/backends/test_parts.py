@@ -10,7 +10,7 @@ import pytest
 
 import tempo_core as tp
 from benchmarks.hlo import parse
-from tempo_core.backends.xla_cpu import parts
+from tempo_core.backends.xla_cpu import slices
 from tests import reference
 from tests.core.running import assert_all_same
 
@@ -46,8 +46,8 @@ def test_products_of_slices(make: Callable[..., list[Any]], loops: int, bytes: i
     specs = ctx.compile({T: 11}, outputs).inputs
     inputs = {name: random.normal(size=spec.whole).astype(np.float32) for name, spec in specs.items()}
     plain = while_loops(ctx.compile({T: 11}, outputs), inputs, outputs, ctx, {T: 11})
-    monkeypatch.setattr(parts, "LEAST_BYTES_FOR_STRIPS", 1)
-    monkeypatch.setattr(parts, "BYTES_OF_A_STRIP", bytes)
+    monkeypatch.setattr(slices, "LEAST_BYTES_FOR_STRIPS", 1)
+    monkeypatch.setattr(slices, "BYTES_OF_A_STRIP", bytes)
     cut = while_loops(ctx.compile({T: 11}, outputs), inputs, outputs, ctx, {T: 11})
     if bytes in (1, 10**9):
         assert cut - plain == (loops if bytes == 1 else 0), "one part needs no loop"

@@ -11,11 +11,12 @@ import pytest
 import tempo_core as tp
 from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
-from tempo_core.backends.xla_cpu.picked_scans import readers
+from tempo_core.backends.xla_cpu.loops import groups
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Dataflowed
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr
+from tests.core.backends.support import steered
 from tests.core.gradient_checks import normal
 
 pytestmark = pytest.mark.cpu
@@ -140,7 +141,7 @@ def operand_of_the_result() -> ops.Dataflow:
 @pytest.mark.parametrize("build", [whole_result, later, far, along_the_scan, twice_before, operand_of_the_result])
 def test_other_readers_read_the_whole_scan(build: Callable[[], ops.Dataflow]) -> None:
     op = build()
-    assert not readers(op.body)
+    assert not groups(steered(op.body))
     temporary_bytes(op)
 
 
@@ -149,7 +150,7 @@ def test_a_reader_of_two_scans_is_computed_in_the_loop_of_one() -> None:
     island = Island()
     slots = [island.add(ops.CumSum(1, reverse), 0) for reverse in (False, True)]
     op = island.giving(island.add(ops.Reduce("sum", (2,)), island.add(ops.Binary("mul"), *slots)))
-    assert len(readers(op.body)) == 2
+    assert len(groups(steered(op.body))) == 2
     temporary_bytes(op)
 
 
@@ -183,4 +184,4 @@ def test_a_program_as_users_write_it_is_computed_in_the_loop() -> None:
         outputs = [tp.log(count + 1.0)[b, 0:n_t].sum(0)]
     program = ctx.compile({n_b: B, n_t: T}, outputs)
     bodies = [node.op.body for node in program.graph if isinstance(node.op, ops.Dataflow)]
-    assert sum(len(readers(body)) for body in bodies) == 1
+    assert sum(len(groups(steered(body, dict(program.scheduled.bounds)))) for body in bodies) == 1

@@ -12,8 +12,11 @@ import pytest
 import tempo_core as tp
 from benchmarks.classics.table import load
 from benchmarks.hlo import parse
-from tempo_core.backends.xla_cpu.consecutive import has_few_elements, in_slices
-from tempo_core.ir.ops import Gather
+from tempo_core.backends.base import Call
+from tempo_core.backends.xla_cpu.slices import has_few_elements, pieces
+from tempo_core.ir.ops import Dataflowed, Gather
+from tempo_core.ir.types import TensorType
+from tests.core.backends.support import JAX, steered
 
 pytestmark = pytest.mark.cpu
 
@@ -71,13 +74,19 @@ def test_positions_that_follow_each_other_are_a_slice(name: str) -> None:
 @pytest.mark.parametrize("is_of_rows", [False, True])
 def test_few_elements_at_any_positions(is_of_rows: bool) -> None:
     x = np.arange(450, dtype=np.float32).reshape(5, 90)
-    assert not has_few_elements(Gather(1, batch=int(is_of_rows)), x[:, :9], np.zeros(5, np.int32))  # a small value is gathered
+    op = Gather(1, batch=int(is_of_rows))
+
+    def has_few(width: int) -> bool:
+        types = (TensorType.of("float32", 5, width), TensorType.of("int32", 5))
+        return has_few_elements(steered(Dataflowed(types, (), (), types)), op, 0, 1)
+
+    assert not has_few(9)  # a small value is gathered
+    assert has_few(90) == is_of_rows  # 25 elements are more than 8
     for positions in ([0, 3, 8, 2, 2], [-4, 92, LEAST, MOST, 7]):
-        op, at = Gather(1, batch=int(is_of_rows)), np.asarray(positions, np.int32)
-        assert has_few_elements(op, x, at) == is_of_rows  # 25 elements are more than 8
-        clamped = np.clip(at, 0, 89)
+        clamped = np.clip(positions, 0, 89)
         expected = x[np.arange(5), clamped] if is_of_rows else x[:, clamped]
-        np.testing.assert_array_equal(in_slices(op, jax.numpy.asarray(x), jax.numpy.asarray(at)), expected)
+        (result,) = JAX.kernel(Call(pieces, (op,)), [jax.numpy.asarray(x), jax.numpy.asarray(positions, np.int32)], {})
+        np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize(("rows", "has_gathers"), [(4, False), (8, False), (20, True)])
