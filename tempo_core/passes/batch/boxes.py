@@ -62,7 +62,7 @@ def with_shadows(graph: Graph, step: Symbol, nodes: Set[int], sources: Set[int])
     graph = graph.copy()
     for node in [graph[n] for n in nodes]:
         if is_mixed(node.domain.condition, step):
-            condition = node.domain.condition & shadow(node.domain, step)
+            condition = node.domain.condition & shadow(node.domain, (step,))
             graph.put(replace(node, domain=Domain(node.domain.steps, condition)))
     for node in [graph[n] for n in nodes if isinstance(graph[n].op, ops.Merge)]:
         pairs = zip(node.inputs, operand_domains(node, node.domain), strict=True)
@@ -87,7 +87,7 @@ def _within(graph: Graph, merge: Node, edge: Edge, points: Domain, step: Symbol)
         source = _without(graph[edge.source].domain, step)
         if outside(reader, TRUE, tuple(by_step.values()), source) is None:
             return edge
-    return replace(edge, condition=edge.condition & condition_without(points.condition, step) & shadow(points, step))
+    return replace(edge, condition=edge.condition & condition_without(points.condition, step) & shadow(points, (step,)))
 
 
 def _without(domain: Domain, step: Symbol) -> Domain:
