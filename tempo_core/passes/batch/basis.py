@@ -11,18 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import condition_without
-from tempo_core.passes.batch.lines import Line
+from tempo_core.passes.batch.lines import Line, is_along_line
 from tempo_core.passes.clean.narrow import at_points
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, conjunction, equal, hull
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, identity, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.isl.relation import shadow
-from tempo_core.symbolic.proof import within
+from tempo_core.symbolic.proof import unless_obvious, within
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,6 @@ class Basis:
         """The number of the plane of a point."""
         signed = zip(self.steps, (*self.signs, 1), strict=True)
         return sum((at[step] if sign > 0 else step.bound_expr - 1 - at[step] for step, sign in signed), Expr.of(0))
-
-    def across(self, along: Mapping[Symbol, int]) -> int:
-        """How many planes ahead a point lies at these distances along some steps."""
-        return sum(sign * along.get(step, 0) for step, sign in zip(self.steps, (*self.signs, 1), strict=True))
 
     @property
     def planes(self) -> Expr:
@@ -75,7 +72,7 @@ class InBasis:
         self.tables: dict[tuple[int, int], int] = {}  # for an output of a node, the node with its values over the old steps
 
     def run(self) -> Graph:
-        """The rewritten graph. Raises NonAffineError if it is not known which planes a read of a range needs."""
+        """The rewritten graph. Raises NonAffineError if it is not known which planes a read of a range needs, or if it is of a plane."""
         for node in map(self.source.__getitem__, forward_order(self.source)):
             if node.id in self.nodes:
                 self.domains[node.id] = self._domain(node)
@@ -99,7 +96,7 @@ class InBasis:
         basis, is_merge = self.basis, isinstance(node.op, ops.Merge)
         has_limits = any(len(part.steps.intersection(basis.steps)) > 1 for part in node.domain.condition.parts)
         reads = (self._inside(edge) for edge in node.inputs if not is_merge)
-        column = within(Point(basis.old[basis.column]), basis.column)
+        column = self._within(basis.column, basis.old[basis.column])
         domain = Domain(self._steps(node), _shorter(conjunction(node.domain.condition.substitute(basis.old), column, *reads)))
         if not (is_merge or has_limits or self.has_ranges):
             return domain
@@ -114,7 +111,10 @@ class InBasis:
             return TRUE
         place = self.basis.plane(at).substitute(self.basis.old)
         of_planes = (part for part in self.domains[edge.source].condition.parts if part.steps == {number})
-        return conjunction(within(Point(place), number), *(part.substitute({number: place}) for part in of_planes))
+        return self._within(number, place) & unless_obvious(conjunction(*of_planes).substitute({number: place}))
+
+    def _within(self, step: Symbol, place: Expr) -> Bool:
+        return within(Point(place), step).substitute({self.basis.number.bound_symbol: self.basis.planes})
 
     def _steps(self, node: Node) -> tuple[Symbol, ...]:
         return step_order({*node.domain.steps, self.basis.number} - {self.basis.column}, self.graph.order)
@@ -136,9 +136,11 @@ class InBasis:
         span = next((index for index in at.values() if isinstance(index, Range)), None)
         if span is None:
             return self._carried(replace(edge, condition=edge.condition & inside), start, first - self.basis.number.expr)
-        (row,) = self.basis.rows
-        across = self.basis.across({step: span.stride for step in at if at[step] is span})
-        line = Line(self.basis.number, row, first, across, start[row], span.stride if at[row] is span else 0, span)
+        if isinstance(node.op, ops.Merge) or not is_along_line(self.source, edge, self.basis.steps):
+            raise NonAffineError("ranges of planes are read along one row or column")
+        (row,), second = self.basis.rows, {step: start[step] + (span.stride if at[step] is span else 0) for step in at}
+        across, down = self.basis.plane(second) - first, second[row] - start[row]
+        line = Line(self.basis.number, row, first, across.constant, start[row], down.constant, span)
         build = Builder(self.graph, node, self.domains[node.id])
         return line.elements(lambda at: self._read(edge, at), self.domains[edge.source], build)
 
@@ -156,7 +158,7 @@ class InBasis:
         key = edge.source, edge.output, *at.values()
         if key not in self.carriers:
             domain = self.domains[edge.source]
-            inside = (within(Point(expr), step) for step, expr in at.items())
+            inside = (self._within(step, expr) for step, expr in at.items())
             domain = replace(domain, condition=conjunction(domain.condition.substitute(at), *inside))
             read = Edge(edge.source, identity(domain), edge.output).substitute(at)
             self.carriers[key] = self.graph.add(ops.Identity(), [read], domain=domain, where=source.where).id

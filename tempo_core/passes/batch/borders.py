@@ -45,9 +45,11 @@ def chosen(condition: Bool, step: Symbol, value: Edge, otherwise: Edge, build: B
     if is_zero == is_zero_elsewhere or (is_zero_elsewhere and _is_repeated(build.graph, value)):
         return otherwise if is_zero else None
     kept, span = (otherwise, span_of(~condition, step)) if is_zero else (value, span_of(condition, step))
-    if span is None or span == (0, step.bound_expr):
-        return None if span is None else kept
+    if span is None:
+        return None
     start, stop = span[0], extreme([*span], 1)
+    if start == 0 and stop == step.bound_expr:
+        return kept
     return build.add(ops.Pad(0, start, step.bound_expr - stop), build.add(ops.Slice(0, start, stop), kept))
 
 

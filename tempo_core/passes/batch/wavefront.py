@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import ClassVar
@@ -81,7 +81,7 @@ def _by_diagonals(graph: Graph, basis: Basis) -> Graph | None:
     has_ranges = any(is_along_line(graph, edge, steps) for edge in reads)
     worth = is_worth_a_wavefront([graph[n] for n in nodes], _factors(graph, steps, nodes), has_ranges, len(steps))
     tables = over_all_steps(graph, nodes, steps) if nodes and worth else None
-    if tables is None or not all(_reads_points_or_lines(tables, tables[n], steps, nodes) for n in nodes):
+    if tables is None:
         return None
     tables, nodes = _with_operands(tables, nodes, steps)
     try:
@@ -127,25 +127,17 @@ def _tables(graph: Graph, basis: Basis) -> set[int]:
         signs = {tuple(direction_of(graph, arc, step) for step in basis.steps) for arc in cycle.arcs}
         tables |= cycle.nodes if any(reads <= signs for reads in alone) else set()
     beside = {node.id for node in graph if node.id not in on_cycles and _fits(graph, node, basis.steps)}
-    fitting, readers = tables | beside, graph.reader_ids()
-    after = reached(tables, lambda n: [reader for reader in readers[n] if reader in fitting])
-    return after & reached(tables, lambda n: [edge.source for edge in graph[n].inputs if edge.source in fitting])
+    readers = graph.reader_ids()
+    after = reached(tables, lambda n: beside.intersection(readers[n]))
+    before = reached(tables, lambda n: beside.intersection([edge.source for edge in graph[n].inputs]))
+    return after & before
 
 
 def _fits(graph: Graph, node: Node, steps: Sequence[Symbol]) -> bool:
-    """Whether a node on no cycle may run by diagonals."""
-    is_bound = isinstance(node.op, (ops.Merge, ops.Udf, ops.Output, ops.Sink))
-    return not is_bound and {*steps} <= {*node.domain.steps} and _reads_points_or_lines(graph, node, steps, graph.nodes)
-
-
-def _reads_points_or_lines(graph: Graph, node: Node, steps: Sequence[Symbol], sources: Container[int]) -> bool:
-    """Whether a node reads some sources at points, or, if it is no `Merge`, along rows and columns."""
-    return all(
-        all(isinstance(index, Point) for index in edge.index)
-        or (is_along_line(graph, edge, steps) and not isinstance(node.op, ops.Merge))
-        for edge in node.inputs
-        if edge.source in sources
-    )
+    """Whether a node on no cycle may run by diagonals: it reads everything at points, or along rows and columns."""
+    if not {*steps} <= {*node.domain.steps} or isinstance(node.op, (ops.Merge, ops.Udf, ops.Output, ops.Sink)):
+        return False
+    return all(all(isinstance(at, Point) for at in edge.index) or is_along_line(graph, edge, steps) for edge in node.inputs)
 
 
 def _factors(graph: Graph, steps: Sequence[Symbol], nodes: set[int]) -> list[TensorType]:
@@ -222,15 +214,13 @@ def _is_near(graph: Graph, edge: Edge, steps: Sequence[Symbol]) -> bool:
 def _where_read(graph: Graph, nodes: set[int]) -> Graph:
     """The graph, in which nodes that only one branch of their table reads, or one node, at their own points, run where it does."""
     graph, users = graph.copy(), graph.users()
-    for node in (graph[n] for n in reversed(forward_order(graph)) if n in nodes):  # readers first
-        reads = [(graph[reader.id], slot) for reader, slot in users[node.id]]
-        if isinstance(node.op, ops.Merge) or not all(
-            reader.id in nodes and reader.inputs[slot].is_own_point(node.domain) for reader, slot in reads
-        ):
-            continue
-        conditions = {operand_domains(reader, reader.domain)[slot].condition for reader, slot in reads}
+    for node in (graph[n] for n in reversed(forward_order(graph)) if n in nodes and not isinstance(graph[n].op, ops.Merge)):
+        reads = [(graph[reader.id], slot) for reader, slot in users[node.id]]  # of readers that were looked at before
+        is_alone = all(reader.id in nodes and reader.inputs[slot].is_own_point(node.domain) for reader, slot in reads)
+        conditions = {operand_domains(reader, reader.domain)[slot].condition for reader, slot in reads if is_alone}
         if len(conditions) == 1:
-            steps = {*node.domain.steps}
-            parts = [part for part in conditions.pop().parts if isinstance(part, Comparison) and part.steps <= steps]
-            graph.put(replace(node, domain=replace(node.domain, condition=conjunction(node.domain.condition, *parts))))
+            parts = (
+                part for part in conditions.pop().parts if isinstance(part, Comparison) and part.steps <= {*node.domain.steps}
+            )
+            graph.put(replace(node, domain=Domain(node.domain.steps, conjunction(node.domain.condition, *parts))))
     return graph
