@@ -17,13 +17,14 @@ from tempo_core.ir.builder import Builder
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import condition_without
+from tempo_core.passes.batch.boxes import inside
 from tempo_core.passes.batch.lines import Line, is_along_line
 from tempo_core.passes.clean.narrow import at_points
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, conjunction, equal, hull
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, identity, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.isl.relation import shadow
-from tempo_core.symbolic.proof import unless_obvious, within
+from tempo_core.symbolic.proof import within
 
 
 @dataclass(frozen=True)
@@ -96,25 +97,24 @@ class InBasis:
         basis, is_merge = self.basis, isinstance(node.op, ops.Merge)
         has_limits = any(len(part.steps.intersection(basis.steps)) > 1 for part in node.domain.condition.parts)
         reads = (self._inside(edge) for edge in node.inputs if not is_merge)
-        column = self._within(basis.column, basis.old[basis.column])
+        column = within(Point(basis.old[basis.column]), basis.column)
         domain = Domain(self._steps(node), _shorter(conjunction(node.domain.condition.substitute(basis.old), column, *reads)))
-        if not (is_merge or has_limits or self.has_ranges):
-            return domain
-        return replace(
-            domain, condition=domain.condition & shadow(domain, basis.rows, equal(basis.number.bound_expr, basis.planes))
-        )
+        if is_merge or has_limits or self.has_ranges:
+            limits = shadow(domain, basis.rows, equal(basis.number.bound_expr, basis.planes))
+            domain = replace(domain, condition=self._counted(domain.condition & limits))
+        return domain
 
     def _inside(self, edge: Edge) -> Bool:
         """The planes in which a read of one of the nodes stays inside of it, in all rows."""
         number, at = self.basis.number, edge.points(self.source[edge.source].domain)
         if edge.source not in self.nodes or not {*self.basis.steps} <= at.keys():
             return TRUE
-        place = self.basis.plane(at).substitute(self.basis.old)
-        of_planes = (part for part in self.domains[edge.source].condition.parts if part.steps == {number})
-        return self._within(number, place) & unless_obvious(conjunction(*of_planes).substitute({number: place}))
+        read = self._read(edge, {number: Point(self.basis.plane(at).substitute(self.basis.old))})
+        return self._counted(inside(read, self.domains[edge.source], {number}))
 
-    def _within(self, step: Symbol, place: Expr) -> Bool:
-        return within(Point(place), step).substitute({self.basis.number.bound_symbol: self.basis.planes})
+    def _counted(self, condition: Bool) -> Bool:
+        """A condition in terms of the bounds of the old steps."""
+        return condition.substitute({self.basis.number.bound_symbol: self.basis.planes})
 
     def _steps(self, node: Node) -> tuple[Symbol, ...]:
         return step_order({*node.domain.steps, self.basis.number} - {self.basis.column}, self.graph.order)
@@ -127,7 +127,7 @@ class InBasis:
 
     def _moved(self, node: Node, edge: Edge) -> Edge:
         """A read between two of the nodes. A range of a row or a column has an element in each of some planes."""
-        inside = self._inside(edge) if isinstance(node.op, ops.Merge) else TRUE
+        planes = self._inside(edge) if isinstance(node.op, ops.Merge) else TRUE
         edge = edge.substitute(self.basis.old)
         by_step = edge.by_step(self.source[edge.source].domain)
         at = {step: by_step[step] for step in self.basis.steps}
@@ -135,7 +135,7 @@ class InBasis:
         first = self.basis.plane(start)
         span = next((index for index in at.values() if isinstance(index, Range)), None)
         if span is None:
-            return self._carried(replace(edge, condition=edge.condition & inside), start, first - self.basis.number.expr)
+            return self._carried(replace(edge, condition=edge.condition & planes), start, first - self.basis.number.expr)
         if isinstance(node.op, ops.Merge) or not is_along_line(self.source, edge, self.basis.steps):
             raise NonAffineError("ranges of planes are read along one row or column")
         (row,), second = self.basis.rows, {step: start[step] + (span.stride if at[step] is span else 0) for step in at}
@@ -158,9 +158,8 @@ class InBasis:
         key = edge.source, edge.output, *at.values()
         if key not in self.carriers:
             domain = self.domains[edge.source]
-            inside = (self._within(step, expr) for step, expr in at.items())
-            domain = replace(domain, condition=conjunction(domain.condition.substitute(at), *inside))
             read = Edge(edge.source, identity(domain), edge.output).substitute(at)
+            domain = replace(domain, condition=self._counted(inside(read, domain, {*domain.steps})))
             self.carriers[key] = self.graph.add(ops.Identity(), [read], domain=domain, where=source.where).id
         own = {row: Point(row.expr) for row in rows}
         read = self._read(edge, {**own, number: Point(number.expr + ahead - last)})

@@ -17,12 +17,13 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import condition_without, operand_domains
 from tempo_core.passes.batch.leading import is_selected
 from tempo_core.passes.batch.regions import regions
-from tempo_core.symbolic.condition import TRUE, Bool
+from tempo_core.symbolic.condition import Bool, conjunction
 from tempo_core.symbolic.domain import Domain
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl.counting import summed
-from tempo_core.symbolic.isl.relation import outside, shadow
+from tempo_core.symbolic.isl.relation import shadow
 from tempo_core.symbolic.isl.sets import bounds_of, domain_set
+from tempo_core.symbolic.proof import unless_obvious, within
 
 
 def steps_beside(graph: Graph, step: Symbol) -> tuple[Symbol, ...]:
@@ -48,8 +49,12 @@ def in_boxes(graph: Graph, step: Symbol, nodes: Set[int], beside: tuple[Symbol, 
             condition = node.domain.condition & shadow(node.domain, (step,))
             boxes.put(replace(node, domain=Domain(node.domain.steps, condition)))
         for node in [boxes[n] for n in nodes if isinstance(boxes[n].op, ops.Merge)]:
-            pairs = zip(node.inputs, operand_domains(node, node.domain), strict=True)
-            boxes.put(node.reading(tuple(_within(boxes, node, edge, points, step) for edge, points in pairs)))
+            edges = list(node.inputs)
+            for k, points in enumerate(operand_domains(node, node.domain)):
+                if _is_mixed(points.condition, step):  # a branch that reads inside of its source in all of the box
+                    limits = inside(edges[k], boxes[edges[k].source].domain, {*graph.order} - {step})
+                    edges[k] = replace(edges[k], condition=edges[k].condition & limits)
+            boxes.put(node.reading(tuple(edges)))
     except NonAffineError:
         return None
     for node in [boxes[n] for n in nodes if isinstance(boxes[n].op, ops.Merge)]:
@@ -65,21 +70,12 @@ def _is_mixed(condition: Bool, step: Symbol) -> bool:
     return any(step in part.steps and len(part.steps) > 1 for part in condition.parts)
 
 
-def _within(graph: Graph, merge: Node, edge: Edge, points: Domain, step: Symbol) -> Edge:
-    """A branch's read that stays inside of its source in all of the box: under the shadow of its points, if it leaves it elsewhere."""
-    if not _is_mixed(points.condition, step):
-        return edge
-    reader, source = Domain(merge.domain.steps, merge.domain.condition & edge.condition), graph[edge.source].domain
-    index = tuple(at for other, at in edge.by_step(source).items() if other != step)
-    is_fixed = all(step not in at.steps for at in index)
-    if is_fixed and outside(_without(reader, step), TRUE, index, _without(source, step)) is None:
-        return edge
-    return replace(edge, condition=edge.condition & condition_without(points.condition, step) & shadow(points, (step,)))
-
-
-def _without(domain: Domain, step: Symbol) -> Domain:
-    """The box of a domain along a step, without the step."""
-    return Domain(domain.without(step).steps, condition_without(domain.condition, step))
+def inside(edge: Edge, source: Domain, along: Set[Symbol]) -> Bool:
+    """Where a read stays inside of the box of its source along some steps. What mentions others is left out."""
+    points = edge.points(source)
+    limits = (within(index, step) for step, index in edge.by_step(source).items() if step in along)
+    parts = (part.substitute(points) for part in source.condition.parts if part.steps <= along & points.keys())
+    return unless_obvious(conjunction(*(part for each in (*limits, *parts) for part in each.parts if part.steps <= along)))
 
 
 def _work(graph: Graph, node: Node) -> int:
