@@ -48,19 +48,17 @@ def in_boxes(graph: Graph, step: Symbol, nodes: Set[int], beside: tuple[Symbol, 
         for node in [graph[n] for n in nodes if _is_mixed(graph[n].domain.condition, step)]:
             condition = node.domain.condition & shadow(node.domain, (step,))
             boxes.put(replace(node, domain=Domain(node.domain.steps, condition)))
-        for node in [boxes[n] for n in nodes if isinstance(boxes[n].op, ops.Merge)]:
-            edges = list(node.inputs)
-            for k, points in enumerate(operand_domains(node, node.domain)):
-                if _is_mixed(points.condition, step):  # a branch that reads inside of its source in all of the box
-                    limits = inside(edges[k], boxes[edges[k].source].domain, {*graph.order} - {step})
-                    edges[k] = replace(edges[k], condition=edges[k].condition & limits)
-            boxes.put(node.reading(tuple(edges)))
     except NonAffineError:
         return None
     for node in [boxes[n] for n in nodes if isinstance(boxes[n].op, ops.Merge)]:
-        if exact and _is_mixed(node.domain.condition, step):
-            return None
-        if is_selected(node, step) and regions(node, step, beside) is None:
+        edges = list(node.inputs)
+        for k, points in enumerate(operand_domains(node, node.domain)):
+            if _is_mixed(points.condition, step):
+                limits = inside(edges[k], boxes[edges[k].source].domain, {*graph.order} - {step})
+                edges[k] = replace(edges[k], condition=edges[k].condition & limits)
+        node = boxes.put(node.reading(tuple(edges)))
+        is_partial = exact and _is_mixed(node.domain.condition, step)
+        if is_partial or (is_selected(node, step) and regions(node, step, beside) is None):
             return None
     return boxes
 

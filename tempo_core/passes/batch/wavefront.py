@@ -155,13 +155,13 @@ def over_all_steps(graph: Graph, nodes: set[int], table: Sequence[Symbol]) -> Gr
     graph, users = graph.copy(), graph.users()
     places: dict[int, dict[Symbol, Expr]] = {}
     for node in (graph[n] for n in reversed(forward_order(graph)) if n in nodes):  # readers first
-        places[node.id] = {}
-        readers = [(graph[reader.id], slot) for reader, slot in users[node.id] if reader.id in nodes]
-        for step in {*table} - {*node.domain.steps}:
-            points = {fixed_point(reader.domain.condition & reader.inputs[slot].condition, step) for reader, slot in readers}
-            if len(points) != 1 or (point := points.pop()) is None:
-                return None
-            places[node.id][step] = point
+        reads = [(graph[reader.id], slot) for reader, slot in users[node.id] if reader.id in nodes]
+        conditions = [reader.domain.condition & reader.inputs[slot].condition for reader, slot in reads]
+        lacking = [step for step in table if step not in node.domain]
+        points = {step: {fixed_point(condition, step) for condition in conditions} for step in lacking}
+        places[node.id] = {step: at for step, each in points.items() if len(each) == 1 for at in each if at is not None}
+        if len(places[node.id]) < len(lacking):
+            return None
         condition = conjunction(node.domain.condition, *(equal(step.expr, at) for step, at in places[node.id].items()))
         graph.put(replace(node, domain=Domain(step_order({*node.domain.steps, *table}, graph.order), condition)))
     for reader in graph:
