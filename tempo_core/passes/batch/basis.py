@@ -18,7 +18,7 @@ from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import condition_without
 from tempo_core.passes.batch.boxes import inside
-from tempo_core.passes.batch.lines import Line, is_along_line
+from tempo_core.passes.batch.lines import Line, is_along_line, is_near
 from tempo_core.passes.clean.narrow import at_points
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, conjunction, equal, hull
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, identity, step_order
@@ -67,13 +67,11 @@ class InBasis:
         self.source, self.nodes, self.basis, self.has_ranges = graph, nodes, basis, has_ranges
         self.graph = graph.with_step(basis.number, basis.planes, min(map(graph.order.index, basis.rows)))
         self.domains: dict[int, Domain] = {}
-        self.carriers: dict[
-            tuple[object, ...], int
-        ] = {}  # for a read of the last plane or the next one, the node that passes its values on
+        self.carriers: dict[tuple[object, ...], int] = {}  # for a read of a plane beside, the node that passes its values on
         self.tables: dict[tuple[int, int], int] = {}  # for an output of a node, the node with its values over the old steps
 
     def run(self) -> Graph:
-        """The rewritten graph. Raises NonAffineError if it is not known which planes a read of a range needs, or if it is of a plane."""
+        """The rewritten graph. Raises NonAffineError if it is not known which planes a read between the nodes needs."""
         for node in map(self.source.__getitem__, forward_order(self.source)):
             if node.id in self.nodes:
                 self.domains[node.id] = self._domain(node)
@@ -127,17 +125,18 @@ class InBasis:
 
     def _moved(self, node: Node, edge: Edge) -> Edge:
         """A read between two of the nodes. A range of a row or a column has an element in each of some planes."""
-        planes = self._inside(edge) if isinstance(node.op, ops.Merge) else TRUE
+        is_merge, steps = isinstance(node.op, ops.Merge), self.basis.steps
+        if not is_near(self.source, edge, steps) and (is_merge or not is_along_line(self.source, edge, steps)):
+            raise NonAffineError("a table reads points at known distances, and ranges along one row or column")
+        planes = self._inside(edge) if is_merge else TRUE
         edge = edge.substitute(self.basis.old)
         by_step = edge.by_step(self.source[edge.source].domain)
-        at = {step: by_step[step] for step in self.basis.steps}
+        at = {step: by_step[step] for step in steps}
         start = {step: index.start if isinstance(index, Range) else index.expr for step, index in at.items()}
         first = self.basis.plane(start)
         span = next((index for index in at.values() if isinstance(index, Range)), None)
         if span is None:
             return self._carried(replace(edge, condition=edge.condition & planes), start, first - self.basis.number.expr)
-        if isinstance(node.op, ops.Merge) or not is_along_line(self.source, edge, self.basis.steps):
-            raise NonAffineError("ranges of planes are read along one row or column")
         (row,), second = self.basis.rows, {step: start[step] + (span.stride if at[step] is span else 0) for step in at}
         across, down = self.basis.plane(second) - first, second[row] - start[row]
         line = Line(self.basis.number, row, first, across.constant, start[row], down.constant, span)
@@ -150,8 +149,7 @@ class InBasis:
         So no iteration reads more than the last one wrote, and XLA does not copy the store that keeps a whole table.
         """
         number, rows = self.basis.number, {row: start[row] for row in self.basis.rows}
-        is_far = ahead.is_constant and abs(ahead.constant) > 1
-        if not is_far or all(start.single_atom == row for row, start in rows.items()):
+        if abs(ahead.constant) < 2 or all(start.single_atom == row for row, start in rows.items()):
             return self._read(edge, {number: Point(number.expr + ahead)})
         last, source = (1 if ahead.constant > 0 else -1), self.source[edge.source]
         at = {**rows, number: number.expr + last}

@@ -31,6 +31,14 @@ def is_along_line(graph: Graph, edge: Edge, steps: Sequence[Symbol]) -> bool:
     return all(isinstance(i, Point) for i in by_step.values()) and index_steps(by_step.values()).isdisjoint(steps)
 
 
+def is_near(graph: Graph, edge: Edge, steps: Sequence[Symbol]) -> bool:
+    """Whether an edge reads at the same distance from its reader along each of some steps, at all points."""
+    by_step = edge.by_step(graph[edge.source].domain)
+    at = [by_step.pop(step, None) for step in steps]
+    is_moved = all(isinstance(i, Point) and (i.expr - step.expr).is_constant for i, step in zip(at, steps, strict=True))
+    return is_moved and index_steps(by_step.values()).isdisjoint(steps)
+
+
 @dataclass(frozen=True)
 class Line:
     """A range along a row or a column: element m is that in row `row + m * down` of diagonal `first + m * across`."""

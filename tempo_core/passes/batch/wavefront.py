@@ -16,7 +16,7 @@ from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass, operand_domains
 from tempo_core.passes.batch.basis import Basis, InBasis
 from tempo_core.passes.batch.leading import Vectorizer
-from tempo_core.passes.batch.lines import is_along_line
+from tempo_core.passes.batch.lines import is_along_line, is_near
 from tempo_core.passes.batch.vectorize import legal_nodes
 from tempo_core.passes.decisions import note
 from tempo_core.prices import is_worth_a_wavefront
@@ -37,11 +37,11 @@ class Wavefront(Pass):
     Before: shapes are static. A table is a cycle of dependences that read both `[i - 1, j]` and `[i, j - 1]` (or both `[i + 1, j]`
     and `[i, j + 1]`): a loop over either step leaves a cycle along the other. The intervals from i to j read `[i + 1, j]` and
     `[i, j - 1]`: their diagonals have the same j - i. Ranges of a row and a column, `[i, i:j]` and `[i + 1:j + 1, j]`, do as such points
-    (`passes/batch/lines.py`). After: the table's nodes run over a new step, the
-    number of the diagonal, and their values have a leading dimension for the points of a diagonal (`passes/batch/basis.py`).
-    Tables that read each other, such as a recurrence and its gradient, share their diagonals. Elementwise operands of a table, such as
-    `(x[i] - y[j])**2`, are computed by diagonals too. `but` names steps that stay loops. The vectors lie along the step with fewer points
-    by `numbers`, the bounds that are known; for bounds in another order, the passes run again (`Graph.decided_for`).
+    (`passes/batch/lines.py`). After: the table's nodes run over a new step, the number of the diagonal (`passes/batch/basis.py`), and
+    their values have a leading dimension for its points (`passes/batch/leading.py`). Tables that read each other, such as a recurrence
+    and its gradient, share their diagonals. Elementwise operands of a table, such as `(x[i] - y[j])**2`, are computed by diagonals too.
+    `but` names steps that stay loops. The vectors lie along the step with fewer points by `numbers`, the bounds that are known; for
+    bounds in another order, the passes run again (`Graph.decided_for`).
 
     Rewrite: `d[i, j] = f(d[i - 1, j], d[i, j - 1], c[i, j])` -> `e[k, i] = f(e[k - 1, i - 1], e[k - 1, i], c[i, k - i])`, at all i at once
     """
@@ -114,12 +114,9 @@ def _tables(graph: Graph, basis: Basis) -> set[int]:
     A step with the sign of the column's, which is 1, is read in the column's direction, backwards or forwards; one with -1 in the other
     direction. The branches of one `Merge` may lie on several cycles: they are one.
     """
+    signed = list(enumerate((*basis.signs, 1)))
     alone = [
-        {
-            tuple(arrow[::sign][0] if k == moved else "=" for k in range(len(basis.steps)))
-            for moved, sign in enumerate((*basis.signs, 1))
-        }
-        for arrow in ("<>", "><")
+        {tuple(arrow[::sign][0] if k == moved else "=" for k, _ in signed) for moved, sign in signed} for arrow in ("<>", "><")
     ]
     tables, on_cycles = set[int](), set[int]()
     for cycle in cycles(graph, *basis.steps, joined=frozenset(node.id for node in graph if isinstance(node.op, ops.Merge))):
@@ -187,12 +184,12 @@ def _with_operands(graph: Graph, nodes: set[int], table: Sequence[Symbol]) -> tu
     before = feeding(graph, [graph[n] for n in nodes])
 
     def copied(edge: Edge) -> Edge:
-        return edge.of(copies[edge.source]) if edge.source in copies and _is_near(graph, edge, table) else edge
+        return edge.of(copies[edge.source]) if edge.source in copies and is_near(graph, edge, table) else edge
 
     def is_gathered(edge: Edge) -> bool:
         is_over_all = steps <= {*graph[edge.source].domain.steps} or all(isinstance(i, Point) for i in edge.index)
-        is_near = edge.source in copies and _is_near(graph, edge, table)
-        return steps <= index_steps(edge.index) and is_over_all and not is_near
+        is_copied = edge.source in copies and is_near(graph, edge, table)
+        return steps <= index_steps(edge.index) and is_over_all and not is_copied
 
     for node in (graph[n] for n in forward_order(graph) if n in before - nodes):
         if isinstance(node.op, _COPIED) and steps <= {*node.domain.steps} and not any(map(is_gathered, node.inputs)):
@@ -201,14 +198,6 @@ def _with_operands(graph: Graph, nodes: set[int], table: Sequence[Symbol]) -> tu
     for n in nodes:
         graph.put(graph[n].reading(tuple(map(copied, graph[n].inputs))))
     return graph, {*copies.values()}
-
-
-def _is_near(graph: Graph, edge: Edge, steps: Sequence[Symbol]) -> bool:
-    """Whether an edge reads at the same distance from its reader along each of some steps, at all points."""
-    by_step = edge.by_step(graph[edge.source].domain)
-    at = [by_step.pop(step, None) for step in steps]
-    is_moved = all(isinstance(i, Point) and (i.expr - step.expr).is_constant for i, step in zip(at, steps, strict=True))
-    return is_moved and index_steps(by_step.values()).isdisjoint(steps)
 
 
 def _where_read(graph: Graph, nodes: set[int]) -> Graph:
