@@ -56,7 +56,7 @@ class Basis:
         return {self.column: self.number.expr - self.plane({row: row.expr for row in self.rows} | {self.column: Expr.of(0)})}
 
 
-class InBasis:
+class ChangeOfBasis:
     """Rewrites `nodes` of a graph, which run over the steps of a basis, and all that reads them.
 
     `has_ranges` tells whether some of them read ranges of others along a row or a column (`passes/batch/lines.py`). After `run`, `nodes`
@@ -124,7 +124,7 @@ class InBasis:
         return replace(edge, index=tuple(by_step[step] for step in self._steps(source)))
 
     def _moved(self, node: Node, edge: Edge) -> Edge:
-        """A read between two of the nodes. A range of a row or a column has an element in each of some planes."""
+        """A read between two of the nodes. The elements of a range of a row or a column lie in several planes."""
         is_merge, steps = isinstance(node.op, ops.Merge), self.basis.steps
         if not is_near(self.source, edge, steps) and (is_merge or not is_along_line(self.source, edge, steps)):
             raise NonAffineError("a table reads points at known distances, and ranges along one row or column")

@@ -14,7 +14,7 @@ from tempo_core.ir.dependence import cycles, direction_of, feeding, fixed_point,
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass, operand_domains
-from tempo_core.passes.batch.basis import Basis, InBasis
+from tempo_core.passes.batch.basis import Basis, ChangeOfBasis
 from tempo_core.passes.batch.leading import Vectorizer
 from tempo_core.passes.batch.lines import is_along_line, is_near
 from tempo_core.passes.batch.vectorize import legal_nodes
@@ -85,7 +85,7 @@ def _by_diagonals(graph: Graph, basis: Basis) -> Graph | None:
         return None
     tables, nodes = _with_operands(tables, nodes, steps)
     try:
-        change = InBasis(_where_read(tables, nodes), nodes, basis, has_ranges)
+        change = ChangeOfBasis(_where_read(tables, nodes), nodes, basis, has_ranges)
         graph, nodes = change.run(), change.nodes
         for row in reversed(basis.rows):  # the last one becomes the last dimension
             beside = (basis.number, *(other for other in basis.rows if other != row))
