@@ -59,12 +59,12 @@ class Basis:
 class ChangeOfBasis:
     """Rewrites `nodes` of a graph, which run over the steps of a basis, and all that reads them.
 
-    `has_ranges` tells whether some of them read ranges of others along a row or a column (`passes/batch/lines.py`). After `run`, `nodes`
-    has those over planes and rows that were added too.
+    `of_cycle` has a number for the cycle of each node that lies on one. `has_ranges` tells whether some nodes read ranges of others along
+    a row or a column (`passes/batch/lines.py`). After `run`, `nodes` has those over planes and rows that were added too.
     """
 
-    def __init__(self, graph: Graph, nodes: set[int], basis: Basis, has_ranges: bool):
-        self.source, self.nodes, self.basis, self.has_ranges = graph, nodes, basis, has_ranges
+    def __init__(self, graph: Graph, nodes: set[int], basis: Basis, of_cycle: Mapping[int, int], has_ranges: bool):
+        self.source, self.nodes, self.basis, self.of_cycle, self.has_ranges = graph, nodes, basis, of_cycle, has_ranges
         self.graph = graph.with_step(basis.number, basis.planes, min(map(graph.order.index, basis.rows)))
         self.domains: dict[int, Domain] = {}
         self.carriers: dict[tuple[object, ...], int] = {}  # for a read of a plane beside, the node that passes its values on
@@ -136,20 +136,21 @@ class ChangeOfBasis:
         first = self.basis.plane(start)
         span = next((index for index in at.values() if isinstance(index, Range)), None)
         if span is None:
-            return self._carried(replace(edge, condition=edge.condition & planes), start, first - self.basis.number.expr)
+            return self._carried(node, replace(edge, condition=edge.condition & planes), start, first - self.basis.number.expr)
         (row,), second = self.basis.rows, {step: start[step] + (span.stride if at[step] is span else 0) for step in at}
         across, down = self.basis.plane(second) - first, second[row] - start[row]
         line = Line(self.basis.number, row, first, across.constant, start[row], down.constant, span)
         build = Builder(self.graph, node, self.domains[node.id])
         return line.elements(lambda at: self._read(edge, at), self.domains[edge.source], build)
 
-    def _carried(self, edge: Edge, start: Mapping[Symbol, Expr], ahead: Expr) -> Edge:
-        """A read of the plane that lies `ahead`, through a node that passes on the values of the last one if it lies further back.
+    def _carried(self, node: Node, edge: Edge, start: Mapping[Symbol, Expr], ahead: Expr) -> Edge:
+        """A read of the plane that lies `ahead`: on a cycle, if it is further back, through a node that passes on the values of the last one.
 
         So no iteration reads more than the last one wrote, and XLA does not copy the store that keeps a whole table.
         """
         number, rows = self.basis.number, {row: start[row] for row in self.basis.rows}
-        if abs(ahead.constant) < 2 or all(start.single_atom == row for row, start in rows.items()):
+        is_on_cycle = self.of_cycle.get(node.id, -1) == self.of_cycle.get(edge.source)
+        if not is_on_cycle or abs(ahead.constant) < 2 or all(start.single_atom == row for row, start in rows.items()):
             return self._read(edge, {number: Point(number.expr + ahead)})
         last, source = (1 if ahead.constant > 0 else -1), self.source[edge.source]
         at = {**rows, number: number.expr + last}

@@ -76,7 +76,7 @@ class Wavefront(Pass):
 
 def _by_diagonals(graph: Graph, basis: Basis) -> Graph | None:
     """The graph with its tables over some steps run by diagonals; None if there are none, or if that does not pay."""
-    nodes, steps = _tables(graph, basis), basis.steps
+    (nodes, of_cycle), steps = _tables(graph, basis), basis.steps
     reads = [edge for n in nodes for edge in graph[n].inputs if edge.source in nodes]
     has_ranges = any(is_along_line(graph, edge, steps) for edge in reads)
     worth = is_worth_a_wavefront([graph[n] for n in nodes], _factors(graph, steps, nodes), has_ranges, len(steps))
@@ -85,7 +85,7 @@ def _by_diagonals(graph: Graph, basis: Basis) -> Graph | None:
         return None
     tables, nodes = _with_operands(tables, nodes, steps)
     try:
-        change = ChangeOfBasis(_where_read(tables, nodes), nodes, basis, has_ranges)
+        change = ChangeOfBasis(_where_read(tables, nodes), nodes, basis, of_cycle, has_ranges)
         graph, nodes = change.run(), change.nodes
         for row in reversed(basis.rows):  # the last one becomes the last dimension
             beside = (basis.number, *(other for other in basis.rows if other != row))
@@ -108,8 +108,8 @@ def may_have_tables(graph: Graph, steps: tuple[Symbol, ...]) -> bool:
     return {*steps} <= points | {step for step, at in reads if isinstance(at, Range) and step in at.steps}
 
 
-def _tables(graph: Graph, basis: Basis) -> set[int]:
-    """The nodes on cycles along each of some steps alone, which a loop over any other leaves, and those between.
+def _tables(graph: Graph, basis: Basis) -> tuple[set[int], dict[int, int]]:
+    """The nodes on cycles along each of some steps alone, which a loop over any other leaves, and those between; and the cycle of each node.
 
     A step with the sign of the column's, which is 1, is read in the column's direction, backwards or forwards; one with -1 in the other
     direction. The branches of one `Merge` may lie on several cycles: they are one.
@@ -118,16 +118,18 @@ def _tables(graph: Graph, basis: Basis) -> set[int]:
     alone = [
         {tuple(arrow[::sign][0] if k == moved else "=" for k, _ in signed) for moved, sign in signed} for arrow in ("<>", "><")
     ]
-    tables, on_cycles = set[int](), set[int]()
-    for cycle in cycles(graph, *basis.steps, joined=frozenset(node.id for node in graph if isinstance(node.op, ops.Merge))):
-        on_cycles |= cycle.nodes
+    tables, of_cycle = set[int](), dict[int, int]()
+    for number, cycle in enumerate(
+        cycles(graph, *basis.steps, joined=frozenset(node.id for node in graph if isinstance(node.op, ops.Merge)))
+    ):
+        of_cycle |= dict.fromkeys(cycle.nodes, number)
         signs = {tuple(direction_of(graph, arc, step) for step in basis.steps) for arc in cycle.arcs}
         tables |= cycle.nodes if any(reads <= signs for reads in alone) else set()
-    beside = {node.id for node in graph if node.id not in on_cycles and _fits(graph, node, basis.steps)}
+    beside = {node.id for node in graph if node.id not in of_cycle and _fits(graph, node, basis.steps)}
     readers = graph.reader_ids()
     after = reached(tables, lambda n: beside.intersection(readers[n]))
     before = reached(tables, lambda n: beside.intersection([edge.source for edge in graph[n].inputs]))
-    return after & before
+    return after & before, of_cycle
 
 
 def _fits(graph: Graph, node: Node, steps: Sequence[Symbol]) -> bool:
