@@ -7,11 +7,11 @@ from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.symbolic.condition import Bool, limit_of
 from tempo_core.symbolic.expr import Expr, Symbol
-from tempo_core.symbolic.proof import extreme, provably_nonnegative
+from tempo_core.symbolic.proof import extreme
 
 Span = tuple[
     Expr, Expr
-]  # the points `start, ..., stop - 1` of a step; none if `stop <= start`. Both may lie outside of the step's bounds.
+]  # the points `start, ..., stop - 1` of a step, if there are any; both may lie outside of the step's bounds
 
 
 def span_of(condition: Bool, step: Symbol) -> Span | None:
@@ -35,14 +35,6 @@ def span_of(condition: Bool, step: Symbol) -> Span | None:
     return extreme(starts, 1), extreme(stops, -1)
 
 
-def outside(span: Span, step: Symbol) -> Span | None:
-    """The points of a step outside of a span, if they are a range."""
-    start, stop = span
-    if provably_nonnegative(-start):
-        return stop, step.bound_expr
-    return (Expr.of(0), start) if provably_nonnegative(stop - step.bound_expr) else None
-
-
 def chosen(condition: Bool, step: Symbol, value: Edge, otherwise: Edge, build: Builder) -> Edge | None:
     """`value` at the points of the leading dimension at which a condition holds, `otherwise` elsewhere. One of both is zero.
 
@@ -50,21 +42,15 @@ def chosen(condition: Bool, step: Symbol, value: Edge, otherwise: Edge, build: B
     and padding with slices of neighbours around them. A selection would read a mask, and compute both values at each point.
     """
     is_zero, is_zero_elsewhere = (_is_zero(build.graph, edge) for edge in (value, otherwise))
-    if is_zero and is_zero_elsewhere:
-        return otherwise
-    span = span_of(condition, step)
-    if span is not None and is_zero_elsewhere and not _is_repeated(build.graph, value):
-        return _inside(value, span, step, build)
-    rest = outside(span, step) if span is not None and is_zero else None
-    return None if rest is None else _inside(otherwise, rest, step, build)
-
-
-def _inside(value: Edge, span: Span, step: Symbol, build: Builder) -> Edge:
-    """The points of `value` in a span, with zeros around them."""
+    if is_zero == is_zero_elsewhere or (is_zero_elsewhere and _is_repeated(build.graph, value)):
+        return otherwise if is_zero else None
+    kept, span = (otherwise, span_of(~condition, step)) if is_zero else (value, span_of(condition, step))
+    if span is None:
+        return None
     start, stop = span[0], extreme([*span], 1)
     if start == 0 and stop == step.bound_expr:
-        return value
-    return build.add(ops.Pad(0, start, step.bound_expr - stop), build.add(ops.Slice(0, start, stop), value))
+        return kept
+    return build.add(ops.Pad(0, start, step.bound_expr - stop), build.add(ops.Slice(0, start, stop), kept))
 
 
 def _is_zero(graph: Graph, edge: Edge) -> bool:

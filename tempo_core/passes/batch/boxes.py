@@ -17,12 +17,13 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import condition_without, operand_domains
 from tempo_core.passes.batch.leading import is_selected
 from tempo_core.passes.batch.regions import regions
-from tempo_core.symbolic.condition import TRUE, Bool
-from tempo_core.symbolic.domain import Domain, Index
+from tempo_core.symbolic.condition import Bool, conjunction
+from tempo_core.symbolic.domain import Domain
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl.counting import summed
-from tempo_core.symbolic.isl.relation import outside, shadow
+from tempo_core.symbolic.isl.relation import shadow
 from tempo_core.symbolic.isl.sets import bounds_of, domain_set
+from tempo_core.symbolic.proof import unless_obvious, within
 
 
 def steps_beside(graph: Graph, step: Symbol) -> tuple[Symbol, ...]:
@@ -40,58 +41,39 @@ def in_boxes(graph: Graph, step: Symbol, nodes: Set[int], beside: tuple[Symbol, 
     None too if a `Merge` has too many regions then, or, with `exact`, if it is not defined in all of its box. The program means the
     same: what is added to a condition follows from it.
     """
+    boxes = graph.copy()
     try:
         if not prices.pays_to_fill_boxes([(_work(graph, graph[n]), *_sizes(graph[n].domain, step)) for n in nodes]):
             return None
-        boxes = with_shadows(graph, step, nodes, graph.nodes.keys())
+        for node in [graph[n] for n in nodes if _is_mixed(graph[n].domain.condition, step)]:
+            condition = node.domain.condition & shadow(node.domain, (step,))
+            boxes.put(replace(node, domain=Domain(node.domain.steps, condition)))
     except NonAffineError:
         return None
     for node in [boxes[n] for n in nodes if isinstance(boxes[n].op, ops.Merge)]:
-        if exact and is_mixed(node.domain.condition, step):
-            return None
-        if is_selected(node, step) and regions(node, step, beside) is None:
+        edges = list(node.inputs)
+        for k, points in enumerate(operand_domains(node, node.domain)):
+            if _is_mixed(points.condition, step):
+                limits = inside(edges[k], boxes[edges[k].source].domain, {*graph.order} - {step})
+                edges[k] = replace(edges[k], condition=edges[k].condition & limits)
+        node = boxes.put(node.reading(tuple(edges)))
+        is_partial = exact and _is_mixed(node.domain.condition, step)
+        if is_partial or (is_selected(node, step) and regions(node, step, beside) is None):
             return None
     return boxes
 
 
-def with_shadows(graph: Graph, step: Symbol, nodes: Set[int], sources: Set[int]) -> Graph:
-    """The graph, in which `nodes` keep the shadows of their conditions when they lose a step, and so do branches that read `sources`.
-
-    Raises NonAffineError if shadows are not known.
-    """
-    graph = graph.copy()
-    for node in [graph[n] for n in nodes]:
-        if is_mixed(node.domain.condition, step):
-            condition = node.domain.condition & shadow(node.domain, step)
-            graph.put(replace(node, domain=Domain(node.domain.steps, condition)))
-    for node in [graph[n] for n in nodes if isinstance(graph[n].op, ops.Merge)]:
-        pairs = zip(node.inputs, operand_domains(node, node.domain), strict=True)
-        within = (_within(graph, node, e, points, step) if e.source in sources else e for e, points in pairs)
-        graph.put(replace(node, inputs=tuple(within)))
-    return graph
-
-
-def is_mixed(condition: Bool, step: Symbol) -> bool:
+def _is_mixed(condition: Bool, step: Symbol) -> bool:
     """Whether a part of a condition mentions a step and others."""
     return any(step in part.steps and len(part.steps) > 1 for part in condition.parts)
 
 
-def _within(graph: Graph, merge: Node, edge: Edge, points: Domain, step: Symbol) -> Edge:
-    """A branch's read that stays inside of its source in all of the box: under the shadow of its points, if it leaves it elsewhere."""
-    if not is_mixed(points.condition, step):
-        return edge
-    reader = _without(Domain(merge.domain.steps, merge.domain.condition & edge.condition), step)
-    by_step: dict[Symbol, Index] = edge.by_step(graph[edge.source].domain)
-    by_step.pop(step, None)
-    if not any(step in index.steps for index in by_step.values()):
-        source = _without(graph[edge.source].domain, step)
-        if outside(reader, TRUE, tuple(by_step.values()), source) is None:
-            return edge
-    return replace(edge, condition=edge.condition & condition_without(points.condition, step) & shadow(points, step))
-
-
-def _without(domain: Domain, step: Symbol) -> Domain:
-    return Domain(domain.without(step).steps, condition_without(domain.condition, step))
+def inside(edge: Edge, source: Domain, along: Set[Symbol]) -> Bool:
+    """Where a read stays inside of the box of its source along some steps. What mentions others is left out."""
+    points = edge.points(source)
+    limits = (within(index, step) for step, index in edge.by_step(source).items() if step in along)
+    parts = (part.substitute(points) for part in source.condition.parts if part.steps <= along & points.keys())
+    return unless_obvious(conjunction(*(part for each in (*limits, *parts) for part in each.parts if part.steps <= along)))
 
 
 def _work(graph: Graph, node: Node) -> int:

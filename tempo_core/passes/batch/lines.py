@@ -31,6 +31,14 @@ def is_along_line(graph: Graph, edge: Edge, steps: Sequence[Symbol]) -> bool:
     return all(isinstance(i, Point) for i in by_step.values()) and index_steps(by_step.values()).isdisjoint(steps)
 
 
+def is_near(graph: Graph, edge: Edge, steps: Sequence[Symbol]) -> bool:
+    """Whether an edge reads at the same distance from its reader along each of some steps, at all points."""
+    by_step = edge.by_step(graph[edge.source].domain)
+    at = [by_step.pop(step, None) for step in steps]
+    is_moved = all(isinstance(i, Point) and (i.expr - step.expr).is_constant for i, step in zip(at, steps, strict=True))
+    return is_moved and index_steps(by_step.values()).isdisjoint(steps)
+
+
 @dataclass(frozen=True)
 class Line:
     """A range along a row or a column: element m is that in row `row + m * down` of diagonal `first + m * across`."""
@@ -45,11 +53,11 @@ class Line:
 
     def elements(self, reading: Reading, source: Domain, build: Builder) -> Edge:
         """The elements for each diagonal and row, with zeros past the end of the range. A source has points on some of the diagonals."""
-        start, stop = self._diagonals(source)
-        first, length = self._of_all_rows(self.first), self.read.length
-        if not self.down and first is not None:  # in one row
-            end = self._of_all_rows(self.first + (self.read.stop - self.read.start))
-            goes_on = end is None  # as far as the longest range of a row
+        (start, stop), length = self._diagonals(source), self.read.length
+        first, end = (self._of_all_rows(at) for at in (self.first, self.first + (self.read.stop - self.read.start)))
+        is_masked = self.read.size is not None
+        if not self.down and first is not None:  # in one row, as far as the longest range of a row
+            is_masked = end is None
             end = extreme((first, extreme((stop, first + length * self.across), -1)), 1) if end is None else end
             elements = reading({self.number: Range(first, end, self.across, self.read.size), self.rows: Point(self.row)})
         else:
@@ -58,21 +66,16 @@ class Line:
             most = extreme((maximum_over(stop - start, points).substitute(build.graph.derived), Expr.of(0)), 1)
             size = most if (stop - start).steps else None
             slab = reading({self.number: Range(start, stop, 1, size), self.rows: full_range(self.rows)})
-            elements, goes_on = self._gathered(slab, start, stop, build, points), self.read.size is not None
-        if not goes_on:
+            diagonals, rows, *shape = build.type(slab).shape
+            flat = build.add(ops.Reshape((diagonals * rows, *shape)), slab, domain=points)
+            stride = build.filled((length,), self.across * rows + self.down)
+            along = build.add(ops.Binary("mul"), build.add(ops.Iota(length)), stride)
+            places = build.add(ops.Binary("add"), along, build.filled((length,), (self.first - start) * rows + self.row))
+            elements = build.add(ops.Gather(0, length=(stop - start) * rows), flat, places)
+        if not is_masked:
             return elements
         is_before = build.add(ops.Compare("lt"), build.add(ops.Iota(length)), build.filled((length,), self.read.true_length))
         return zeros_outside(build, elements, is_before, (0,))
-
-    def _gathered(self, slab: Edge, start: Expr, stop: Expr, build: Builder, points: Domain) -> Edge:
-        """The elements from all rows of the diagonals from `start` on, which are read at `points` without rows."""
-        diagonals, rows, *shape = build.type(slab).shape
-        flat = build.add(ops.Reshape((diagonals * rows, *shape)), slab, domain=points)
-        length = (self.read.length,)
-        along = build.add(ops.Binary("mul"), build.add(ops.Iota(*length)), build.filled(length, self.across * rows + self.down))
-        first = build.filled(length, (self.first - start) * rows + self.row)
-        gather = ops.Gather(0, length=(stop - start) * rows)
-        return build.add(gather, flat, build.add(ops.Binary("add"), along, first))
 
     def _diagonals(self, source: Domain) -> tuple[Expr, Expr]:
         """The first diagonal on which elements of any row lie, and that after the last one, where the source has points."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import islpy as isl
 
 from tempo_core.errors import NonAffineError
-from tempo_core.symbolic.condition import TRUE, Bool
+from tempo_core.symbolic.condition import TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Domain, Index, Range
 from tempo_core.symbolic.expr import Atom, Expr, Maximum, Minimum, Modulo, Symbol, maximum, minimum
 from tempo_core.symbolic.factor import Product, groups_of, products
@@ -218,19 +218,24 @@ def never(domain: Domain, condition: Bool) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def shadow(domain: Domain, step: Symbol) -> Bool:
-    """Where a domain has points, whatever a step is, as far as the parts of its condition without the step do not say that. Raises NonAffineError.
+def shadow(domain: Domain, hidden: tuple[Symbol, ...], facts: Bool = TRUE) -> Bool:
+    """Where a domain has points, whatever some steps are, as far as the parts of its condition without them do not say that.
+
+    `facts` hold for all bounds. Conditions on bounds alone are left out. Raises NonAffineError.
 
     >>> i, j = Symbol("i", "I"), Symbol("j", "J")
-    >>> shadow(Domain((i, j), j.expr >= i.expr + 2), i)
+    >>> shadow(Domain((i, j), j.expr >= i.expr + 2), (i,))
     j >= 2
     """
-    steps, bounds = domain.without(step).steps, bounds_of(domain)
+    domain = Domain(domain.steps, domain.condition & facts)
+    steps, bounds, points = tuple(step for step in domain.steps if step not in hidden), bounds_of(domain), domain_set("", domain)
     frame = Frame(steps, bounds)
-    told = (part for part in domain.condition.parts if step not in part.symbols)
+    told = (part for part in domain.condition.parts if part.symbols.isdisjoint(hidden))
     region = functools.reduce(isl.Set.intersect, map(frame.condition, told), frame.box())
-    points = domain_set("", domain).project_out(isl.dim_type.set, domain.steps.index(step), 1)
-    return condition_within(points.reset_tuple_id(), region.reset_tuple_id(), symbols_by_name(steps, bounds))
+    for place in reversed([place for place, step in enumerate(domain.steps) if step in hidden]):
+        points = points.project_out(isl.dim_type.set, place, 1)
+    condition = condition_within(points.reset_tuple_id(), region.reset_tuple_id(), symbols_by_name(steps, bounds))
+    return conjunction(*(part for part in condition.parts if part.steps))
 
 
 def _sample(points: isl.Set, bounds: Mapping[Symbol, int] | None) -> dict[str, int] | None:

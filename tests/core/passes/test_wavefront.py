@@ -109,8 +109,8 @@ def test_ranges_for_bounds_of_all_orders(name: str) -> None:
         assert_right(context, bounds, outputs, [tp.Config(backend="numpy"), tp.Config(executor="interpreted", backend="numpy")])
 
 
-@pytest.mark.parametrize("sizes", fast([(2, 1), (1, 1), (4, 4), (3, 5)], (3, 5)))
-def test_a_table_with_limits_keeps_to_the_diagonals_of_its_points(sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize("sizes", fast([[2, 1], [1, 1], [4, 4], [3, 5]], [3, 5]))
+def test_a_table_with_limits_keeps_to_the_diagonals_of_its_points(sizes: list[int]) -> None:
     """A recurrence that begins after the first diagonal has no branch there, and nothing reads it there."""
     context, outputs = PROGRAMS["table_with_limits"].build()
     bounds = dict(zip((step.bound_symbol for step in context.graph.order), sizes, strict=True))
@@ -145,8 +145,8 @@ def test_diagonals_that_a_column_reads_are_neither_copied_nor_masked() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sizes", fast([(3, 4, 5), (1, 3, 3), (3, 1, 4), (2, 4, 1), (4, 2, 2), (2, 6, 3)], (3, 4, 5)))
-def test_a_table_for_all_sweeps(sizes: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("sizes", fast([[3, 4, 5], [1, 3, 3], [3, 1, 4], [2, 4, 1], [4, 2, 2], [2, 6, 3]], [3, 4, 5]))
+def test_a_table_for_all_sweeps(sizes: list[int]) -> None:
     """Each point reads the new values above and to the left, and the values of the sweep before below and to the right."""
     context = tp.Context("k", "i", "j")
     with context as ((k, K), (i, I), (j, J)):
