@@ -18,7 +18,7 @@ import numpy as np
 
 from tempo_core.errors import DTypeError, FunctionError, MissingRow, ShapeError
 from tempo_core.ir import ops
-from tempo_core.ir.ops.work import MEMORY, Work, nothing
+from tempo_core.ir.ops.work import CALL, MEMORY, Work, nothing
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import mapped_dimensions
 from tempo_core.symbolic.condition import Bool
@@ -99,7 +99,7 @@ class Split(Parts):
 class Call(ops.Op):
     """The function `fn(at, *parameters, *operands)`, which passes put into islands before they are traced. No graph has it."""
 
-    work = Work(nothing, MEMORY)
+    work = Work(nothing, MEMORY, CALL)
     fn: Callable[..., Any]
     parameters: tuple[Any, ...] = ()
 

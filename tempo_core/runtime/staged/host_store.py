@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from tempo_core.backends import aligned
-from tempo_core.runtime.staged.swapping import HostStorage, Move, Span
+from tempo_core.runtime.staged.swapping import HostStorage, Move
+from tempo_core.symbolic.isl.spans import Span
 
 Array = Any
 FromHost = Callable[[Span], Array]  # the values of some points: an array with them along its axis

@@ -46,13 +46,14 @@ from tempo_core.runtime.staged.host import (
 from tempo_core.runtime.staged.host_store import HostStore, zeros_on_host
 from tempo_core.runtime.staged.launches import Launches
 from tempo_core.runtime.staged.spread import Spread
-from tempo_core.runtime.staged.swapping import Moves, Span, Walked, host_stores, with_points, without_fed
+from tempo_core.runtime.staged.swapping import Moves, Walked, host_stores, with_points, without_fed
 from tempo_core.schedule import Execute, Scheduled, Storage, leaves
 from tempo_core.schedule.tree import flat
 from tempo_core.store import environment
 from tempo_core.store.executables import Executables, calls_function, may_be_linked
 from tempo_core.store.fingerprint import fingerprint
 from tempo_core.symbolic.expr import StepValues, Symbol
+from tempo_core.symbolic.isl.spans import Span
 
 
 class Staged:

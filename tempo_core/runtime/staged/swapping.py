@@ -17,8 +17,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import islpy as isl
+from typing import TYPE_CHECKING
 
 from tempo_core import prices
 from tempo_core.errors import NonAffineError
@@ -31,9 +30,12 @@ from tempo_core.schedule.tree import Item, as_block, changed, counter, with_cond
 from tempo_core.symbolic.condition import TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Index, Point, Range
 from tempo_core.symbolic.expr import IntoExpr, Symbol
-from tempo_core.symbolic.isl.sets import CONTEXT, Frame, indexed
+from tempo_core.symbolic.isl.sets import Frame, indexed
+from tempo_core.symbolic.isl.spans import Ends, Span, along, hull, most_across
 
-Span = tuple[int, int]  # points from the first to before the last
+if TYPE_CHECKING:
+    import islpy as isl
+
 Counters = tuple[Symbol, ...]
 Around = tuple[Loop | HostLoop | Chunks, ...]  # the loops around a launch, the outermost first
 
@@ -119,7 +121,7 @@ class Touched:
     aligned: int = 1
 
     def all_along(self, axis: int) -> isl.Set:
-        return _along(self.read.union(self.written), axis)
+        return along(self.read.union(self.written), axis)
 
 
 class Walked:
@@ -205,22 +207,12 @@ def _alignment(index: Index) -> int:
     return length if length > 0 and all(coefficient % length == 0 for _, coefficient in index.start.terms) else 1
 
 
-def _along(points: isl.Set, axis: int) -> isl.Set:
-    """The points along one dimension alone."""
-    others = points.dim(isl.dim_type.set) - axis - 1
-    return points.project_out(isl.dim_type.set, axis + 1, others).project_out(isl.dim_type.set, 0, axis)
-
-
 # -- how many points --------------------------------------------------------------------------------------------------
 
 
 def most_points(touched: Touched, axis: int, around: Around) -> int | None:
     """The most points from the first to the last that one launch in some loops touches; None if nothing is known."""
-    points = touched.all_along(axis).intersect_params(_counters(around))
-    if points.is_empty():
-        return 0
-    most = points.dim_max(0).sub(points.dim_min(0)).max_val()
-    return int(most.to_python()) + 1 if most.is_int() else None
+    return most_across(touched.all_along(axis).intersect_params(_counters(around)))
 
 
 def _counters(around: Around) -> isl.Set:
@@ -294,41 +286,13 @@ class Moves:
 
     def __init__(self, touched: Touched, store: HostStorage):
         every = touched.all_along(store.axis)
-        written = _along(touched.written, store.axis)
-        needed = _hull(every)
+        written = along(touched.written, store.axis)
+        needed = hull(every)
         if math.prod(store.storage.slots) == store.slots:  # else other points have a part of what moves too
-            needed = needed.subtract(written).union(_along(touched.read.subtract(touched.written), store.axis))
-        self.all, self.written, self.needed = _Ends(every), _Ends(written), _Ends(needed)
+            needed = needed.subtract(written).union(along(touched.read.subtract(touched.written), store.axis))
+        self.all, self.written, self.needed = Ends(every), Ends(written), Ends(needed)
 
     def at(self, counters: Mapping[Symbol, int]) -> Move | None:
         """None for a launch that touches nothing."""
         touched = self.all.at(counters)
         return None if touched is None else Move(touched, self.written.at(counters), self.needed.at(counters))
-
-
-def _hull(points: isl.Set) -> isl.Set:
-    """All points from the first to the last."""
-    order = isl.Map.lex_le(points.get_space())
-    return points.apply(order).intersect(points.apply(order.reverse()))
-
-
-class _Ends:
-    """The first and the last point of a set along one dimension, for values of its parameters."""
-
-    def __init__(self, points: isl.Set):
-        self.is_empty = points.is_empty()
-        if not self.is_empty:
-            self.first, self.last = points.dim_min(0), points.dim_max(0)
-            names = (points.get_dim_name(isl.dim_type.param, k) for k in range(points.dim(isl.dim_type.param)))
-            self.counters = [counter(name) for name in names]
-            self.zero = isl.Point.zero(points.params().get_space())
-
-    def at(self, counters: Mapping[Symbol, int]) -> Span | None:
-        """The points, from the first to before the last; None if there are none."""
-        if self.is_empty:
-            return None
-        place = self.zero
-        for k, each in enumerate(self.counters):
-            place = place.set_coordinate_val(isl.dim_type.param, k, isl.Val(counters[each], CONTEXT))
-        first, last = self.first.eval(place), self.last.eval(place)
-        return (int(first.to_python()), int(last.to_python()) + 1) if first.is_int() and last.is_int() else None
