@@ -54,9 +54,9 @@ def listed(path: Path = LIST) -> frozenset[str]:
     return frozenset(line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#"))
 
 
-def tenth(test: str) -> int:
-    """The tenth of the list that a test is in, 0 to 9, whatever else is listed."""
-    return zlib.crc32(test.encode()) % 10
+def share_of(test: str, count: int = 10) -> int:
+    """The share that a test is in, of so many: a number below the count, whatever other tests there are."""
+    return zlib.crc32(test.encode()) % count
 
 
 def chosen(tests: Mapping[str, Reached], cheap: float, rate: float) -> set[str]:

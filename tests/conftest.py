@@ -52,6 +52,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--left-out", metavar="K", type=int, choices=range(10), help="run a tenth of what tests/slow.txt lists, and nothing else"
     )
+    parser.addoption("--share", metavar="K/N", type=_share, help="run share K, from 0 on, of N shares of the tests")
+
+
+def _share(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
+        raise pytest.UsageError(f"--share={text} is not K/N with 0 <= K < N, such as --share=0/3")
+    return int(number), int(count)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,9 +81,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = choosing.listed()
     part = config.getoption("--left-out")
     if part is not None:
-        items[:] = [item for item in items if item.nodeid in left_out and choosing.tenth(item.nodeid) == part]
+        items[:] = [item for item in items if item.nodeid in left_out and choosing.share_of(item.nodeid) == part]
     if part is not None or config.getoption("--record-lines", None):
         left_out = frozenset()
+    if (share := config.getoption("--share")) is not None:
+        items[:] = [item for item in items if choosing.share_of(item.nodeid, share[1]) == share[0]]
     without_gpu, without_cpus = jax.default_backend() != "gpu", jax.default_backend() != "cpu"
     for item in items:
         if item.nodeid in left_out:

@@ -11,13 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.choosing import LIST, Reached, chosen, listed, read, tenth
+from tests.choosing import LIST, Reached, chosen, listed, read, share_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def reached(seconds: float, *lines: int, of_children: float = 0.0) -> Reached:
     return Reached(seconds, of_children, frozenset(lines))
+
+
+def collected(path: str, *options: str) -> set[str]:
+    """The ids that pytest collects in a file."""
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *options, path]
+    without = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # options of the outer run
+    done = subprocess.run(command, cwd=ROOT, env=without, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {line for line in done.stdout.splitlines() if line.startswith(path)}
 
 
 def test_the_list_names_tests_that_are_there() -> None:
@@ -53,27 +62,13 @@ def test_a_dear_test_runs_for_the_lines_that_no_other_reaches() -> None:
 
 def test_a_tenth_of_the_list_runs_alone() -> None:
     """Each listed test is in one of ten parts of about equal size, whatever else is listed."""
-    parts = [sum(tenth(test) == part for test in listed()) for part in range(10)]
+    parts = [sum(share_of(test) == part for test in listed()) for part in range(10)]
     assert sum(parts) == len(listed()) and max(parts) < 2 * min(parts), parts
     of_file: dict[str, list[str]] = {}
     for test in sorted(listed()):
         of_file.setdefault(test.partition("::")[0], []).append(test)
     path, some = max(of_file.items(), key=lambda each: len(each[1]))
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "--collect-only",
-        f"--left-out={tenth(some[0])}",
-        "-p",
-        "no:cacheprovider",
-        path,
-    ]
-    without = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # options of the outer run
-    done = subprocess.run(command, cwd=ROOT, env=without, capture_output=True, text=True, check=False)
-    found = {line for line in done.stdout.splitlines() if line.startswith(path)}
-    assert found == {test for test in some if tenth(test) == tenth(some[0])}, done.stdout + done.stderr
+    assert collected(path, f"--left-out={share_of(some[0])}") == {test for test in some if share_of(test) == share_of(some[0])}
 
 
 def test_of_two_records_the_later_counts(tmp_path: Path) -> None:
@@ -100,3 +95,12 @@ def test_lines_are_recorded_by_test(tmp_path: Path) -> None:
     some = [test for test in found.values() if test.lines]
     assert len(some) > 5 and len({test.lines for test in some}) > 1
     assert all(test.seconds >= 0 and test.of_children < 0.1 for test in found.values())
+
+
+def test_shares_are_all_tests_once() -> None:
+    """Those of a file, in three runs; and what is no share is refused."""
+    path = "tests/core/symbolic/test_hull.py"
+    shares = [collected(path, f"--share={k}/3") for k in range(3)]
+    assert all(shares) and set.union(*shares) == collected(path) and sum(map(len, shares)) == len(set.union(*shares))
+    with pytest.raises(AssertionError, match=r"--share=3/3 is not K/N with 0 <= K < N"):
+        collected(path, "--share=3/3")
