@@ -184,7 +184,7 @@ def test_an_environment_that_is_not_trusted_is_not_made(tmp_path: Path, monkeypa
     agent = tempo_rl.load(path)
     assert agent.predict([0.0]).shape == (1,)
     for use in (lambda: agent.evaluate(1), lambda: agent.train(total_timesteps=32)):
-        with pytest.raises(CheckpointError, match=r"would import tests\.rl\.test_elsewhere:Plain"):
+        with pytest.raises(CheckpointError, match=r"would import tests\.rl\.runs\.test_elsewhere:Plain"):
             use()
     assert tempo_rl.load(path, trust=True).evaluate(1).mean == 6.0
     assert tempo_rl.load(path, env=Plain).evaluate(1).mean == 6.0
