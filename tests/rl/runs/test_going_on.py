@@ -143,5 +143,7 @@ def test_an_algorithm_of_ones_own_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"would import tests\.rl\.runs\.test_going_on:mine"):
         tempo_rl.load(file)
     assert_same(tempo_rl.load(file, trust=True), agent)
-    with pytest.raises(CheckpointError, match=r"an agent of the algorithm tests\.rl\.runs\.test_going_on:mine, not of actor_critic"):
+    with pytest.raises(
+        CheckpointError, match=r"an agent of the algorithm tests\.rl\.runs\.test_going_on:mine, not of actor_critic"
+    ):
         A2C.load(tmp_path / "run")
