@@ -17,8 +17,8 @@ PASSES = (
 )  # fmt: skip
 # Choices that can be switched off in the same way: steps that stay loops as that is faster (planner.py); and of the staged executor, loops
 # over layers written out (runtime/lower/unroll.py), values that iterations hand to the next ones (runtime/lower/registers.py), and what it
-# does with launches (runtime/staged/stage.py, edges.py, chunks.py).
-CHOICES = ("loop", "capacities", "unroll", "registers", "keep", "join", "chunk", "create")
+# does with launches and sums (runtime/staged/stage.py, edges.py, chunks.py).
+CHOICES = ("loop", "capacities", "unroll", "registers", "keep", "join", "chunk", "create", "order")
 SWAPS = ("auto", "host", "off")
 
 
@@ -29,10 +29,11 @@ class Config:
     seed: the seed of all random numbers. Another seed needs no recompilation.
     backend: "jax", or "numpy" (interpreted only).
     executor: "staged" makes XLA programs of all parts that need no host; "interpreted" runs statement by statement.
-    disable: names of passes to switch off; "vectorize(t)" switches vectorization off along one step. Eight more names are choices:
+    disable: names of passes to switch off; "vectorize(t)" switches vectorization off along one step. Nine more names are choices:
         "loop" (a step stays a loop where that is faster), "capacities" (runs with small bounds have programs of their own, see `tp.upto`),
         and of the staged executor "unroll" (loops over layers are written out),
-        "registers" (iterations hand values to the next ones), and "keep", "join", "chunk", "create" (launches).
+        "registers" (iterations hand values to the next ones), "keep", "join", "chunk", "create" (launches), and "order" (XLA on a CPU
+        adds up in the order of the program; without it, sums of products may have vector instructions, see `xla_cpu/options.py`).
     tile: sizes of tiles by step, `{"t": 64}`. Reductions over dimensions whose size contains that step's bound then run tile by tile. This
         saves memory if the dimensions are large, and work if they are padded (`k[0:t + 1]`). Floats are summed in another order.
     checkpoint: sizes of segments by step, `{"t": 100}`. Of loops over that step, values are kept for the gradient at the ends of segments

@@ -132,7 +132,7 @@ class Generator:
             )
         self.form = Weights.of(weights)
         self._weights, self._read, self.read_seconds = self._arranged(weights), read, 0.0
-        self._options = {**options, "disable": (*options.get("disable", ()), *LOOPS)}
+        self._options = {**options, "disable": (*options.get("disable", ()), "order", *LOOPS)}
         self._decoders: dict[tuple[object, ...], Decoder] = {}
         self._programs: dict[tuple[Features, Sizes, bool, int], tp.Program[dict[str, np.ndarray]]] = {}
         self._scorers: dict[int, tp.Program[Any]] = {}

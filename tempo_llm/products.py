@@ -1,8 +1,9 @@
 """Products with narrow weights, in forms that XLA compiles without writing the widened weights out.
 
 XLA on a CPU computes a vector times a matrix in one loop if the matrix is an elementwise function of arrays that have its rows in order, the
-vector has at most 16 KB, and the result is one vector. So matrices are [out, in] here, and a product of one row is a few such loops. Many rows
-are multiplied by blocks of a matrix, each of which is widened into a cache. Other devices get the whole matrix, widened.
+vector has at most 16 KB, and the result is one vector. So matrices are [out, in] here, and a product of one row is a few such loops, whose sums
+XLA may take in any order ("order" is disabled in `tempo_core.Config`). Many rows are multiplied by blocks of a matrix, each of which is widened
+into a cache; bfloat16 as it is, by a processor that multiplies it. Other devices get the whole matrix, widened.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import jax
@@ -23,6 +25,8 @@ VECTOR = 4000  # elements of a vector that XLA multiplies in one loop with a wid
 MOST_PARTS = 64  # of a longer one
 TOGETHER = 4  # groups whose products are summed before the sum over the elements of a group
 FEW_ROWS = 3  # that are multiplied one by one
+MANY_ROWS = 128  # from which on results lie by rows, and the two halves of a matrix of 4 bits are one product
+OF_BFLOAT16 = ("avx512_bf16", "amx_bf16")  # instructions that multiply it, as Linux names them
 BLOCK_BYTES = 2 << 20  # of a block of a matrix, widened
 
 
@@ -177,8 +181,11 @@ def _product(form: Form) -> Callable[..., Any]:
 
     @jax.custom_batching.custom_vmap
     def product(x: Any, *matrix: Any) -> Any:
-        rows = x.reshape(-1, x.shape[-1]).astype(jnp.float32)
-        on_cpu: Any = functools.partial(_here, _one_by_one if len(rows) <= FEW_ROWS else _in_blocks, form)
+        rows = x.reshape(-1, x.shape[-1])
+        on_cpu: Any = functools.partial(_one_by_one if len(rows) <= FEW_ROWS else _in_blocks, form)
+        is_half = all(array.dtype == jnp.bfloat16 for array in (x, *matrix))
+        if is_half and len(rows) > FEW_ROWS and multiplies_bfloat16():
+            on_cpu = _as_they_are
         result = jax.lax.platform_dependent(rows, *matrix, cpu=on_cpu, default=functools.partial(_whole, form))
         return result.reshape(*x.shape[:-1], -1)
 
@@ -220,34 +227,49 @@ def _mapped(function: Callable[..., Any], batched: Sequence[Any], operands: Sequ
     return jax.lax.map(at, varying)
 
 
-def _here(function: Callable[..., Any], form: Form, rows: Any, *matrix: Any) -> Any:
-    """`function` where it stands: XLA would widen a matrix that does not change in a loop before the loop, if it did not depend on `rows`."""
-    rows, matrix = jax.lax.optimization_barrier((rows, matrix))
-    return function(form, rows, *matrix)
+@functools.cache
+def multiplies_bfloat16() -> bool:
+    """Whether the processor has instructions for products of bfloat16, as far as the system tells."""
+    try:
+        words = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
+    except OSError:
+        return False
+    return not {*OF_BFLOAT16}.isdisjoint(words)
+
+
+def _as_they_are(rows: Any, matrix: Any) -> Any:
+    """bfloat16 times bfloat16, each product exact, summed in float32."""
+    return jax.lax.dot_general(rows, matrix, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
 
 
 def _one_by_one(form: Form, rows: Any, *matrix: Any) -> Any:
+    """XLA would widen a matrix that does not change in a loop before the loop, if it did not depend on `rows`."""
+    rows, matrix = jax.lax.optimization_barrier((rows.astype(jnp.float32), matrix))
     prepared = form.prepared(*matrix)
     return jnp.stack([form.of_row(row, *prepared) for row in rows])
 
 
 def _in_blocks(form: Form, rows: Any, *matrix: Any) -> Any:
-    arrays = form.prepared(*matrix)
-    count = len(arrays[0])
+    """Each block of the matrix depends on its number, too: or XLA would widen the whole before this loop."""
+    rows, matrix = jax.lax.optimization_barrier((rows.astype(jnp.float32), matrix))
+    count = len(matrix[0])
     size = min(count, max(1, BLOCK_BYTES // (4 * form.n_in)))
-    if size == count:
-        return form.of_rows(rows, *arrays).T
+    by_rows = len(rows) >= MANY_ROWS
 
-    def body(number: int, result: Any) -> Any:
+    def body(number: Any, result: Any) -> Any:
+        number, arrays = jax.lax.optimization_barrier((number, matrix))
         first = jnp.minimum(number * size, count - size)  # the last block may compute rows of the one before again
-        block = [jax.lax.dynamic_slice_in_dim(array, first, size) for array in arrays]
-        return jax.lax.dynamic_update_slice_in_dim(result, form.of_rows(rows, *block), first, 0)
+        block = form.prepared(*(jax.lax.dynamic_slice_in_dim(array, first, size) for array in arrays))
+        part = _contracted(rows, form.widened(*block)) if by_rows else form.of_rows(rows, *block)
+        return jax.lax.dynamic_update_slice_in_dim(result, part, first, int(by_rows))
 
-    return jax.lax.fori_loop(0, math.ceil(count / size), body, jnp.zeros((count, len(rows)), jnp.float32)).T
+    shape = (len(rows), count) if by_rows else (count, len(rows))
+    result = jax.lax.fori_loop(0, math.ceil(count / size), body, jnp.zeros(shape, jnp.float32))
+    return result if by_rows else result.T
 
 
 def _whole(form: Form, rows: Any, *matrix: Any) -> Any:
-    return rows @ form.widened(*matrix).T
+    return rows.astype(jnp.float32) @ form.widened(*matrix).T
 
 
 def _by_groups(scaled: Callable[..., Any], matrix: Any, values: Any, scale: Any) -> Any:

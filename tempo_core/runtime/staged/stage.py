@@ -26,7 +26,7 @@ from tempo_core.backends import aligned
 from tempo_core.backends.base import Backend, numpy_dtype
 from tempo_core.backends.products import shared_by
 from tempo_core.backends.scopes import program_name
-from tempo_core.backends.xla_cpu.in_order import InOrder, has_copies
+from tempo_core.backends.xla_cpu.options import WithOptions, options_of
 from tempo_core.backends.xla_cpu.wide_rows import held
 from tempo_core.compiling import Subject, compile_lowered
 from tempo_core.ir.graph import Key
@@ -87,7 +87,7 @@ class Staged:
         self.launch_seconds = prices.LONG_LOOP if launch_seconds is None else launch_seconds
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
         self.spread, self.executables, self.directory = spread, kept, directory
-        self.in_order = has_copies(self.graph)
+        self.options = options_of(self.graph, disable)
         self.compiles = 0
         self.loads = 0  # XLA programs that came from disk
         self.compile_seconds = 0.0
@@ -248,7 +248,7 @@ class Staged:
         """The number of segments whose XLA program came from disk, or was compiled by this backend for another program."""
         lowered = [s.lowered for s in self.segments if s.compiled is None and s.lowered is not None]
         loaded = sum(1 for s in self.segments if s.compiled is not None)
-        return loaded + sum(1 for each in lowered if _identity(each.as_text(), each, self.spread) in self.backend.executables)
+        return loaded + sum(1 for each in lowered if _identity(each.as_text(), each, self.spread, self.options) in self.backend.executables)
 
     def _expected(self, segment: Segment) -> tuple[Any, ...]:
         """The arguments of a segment, as shapes and dtypes."""
@@ -330,9 +330,9 @@ class Staged:
 
         Without a segment it is the function that makes the first values of the stores.
         """
-        lowered = InOrder(lowered) if self.in_order else lowered
+        lowered = WithOptions(lowered, self.options) if self.options else lowered
         text = lowered.as_text()
-        identity = _identity(text, lowered, self.spread)
+        identity = _identity(text, lowered, self.spread, self.options)
         compiled, origin = self._executable(identity)
         is_on_disk = compiled is not None
         if compiled is None:
@@ -495,11 +495,11 @@ class Staged:
         return self.backend.to_device(array) if self.spread is None else self.spread.placed(array, self.lowering.sharding(key))
 
 
-def _identity(text: str, lowered: Any, spread: Spread | None) -> str:
-    """The key of an XLA program: its text, its arguments with their nesting, and its devices.
+def _identity(text: str, lowered: Any, spread: Spread | None, options: Mapping[str, Any]) -> str:
+    """The key of an XLA program: its text, its arguments with their nesting, its devices and its options.
 
     The text has all arguments, also those that it does not use. Without them, a program that reads the first of two equal arrays
     would have the text of one that reads the second.
     """
     devices = "" if spread is None else f"\n{spread.name}"
-    return hashlib.sha256(f"{text}\n{lowered.in_tree}\n{lowered.out_tree}{devices}".encode()).hexdigest()
+    return hashlib.sha256(f"{text}\n{lowered.in_tree}\n{lowered.out_tree}{devices}\n{sorted(options)}".encode()).hexdigest()
