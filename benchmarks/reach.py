@@ -2,8 +2,8 @@
 
 The programs are the classics (tiny ones run, full ones are compiled and traced), those of the ledger, the recipes of agents, a prefill, PPO
 of the size that is measured, the pages of docs/, and tests of language models, of the paper's programs, and of what is asked for by an
-option: memory of the host, limits of memory, checkpoints, tiles. A
-function that acts in at most three of them and makes no error goes, or has a reason in `benchmarks/reasons.py`.
+option: memory of the host, limits of memory, checkpoints, tiles. A function that acts in at most three of them and makes no error goes, or
+has a reason in `benchmarks/reasons.py`.
 
     python3.13 -m benchmarks.reach [--only NAME] [--least N] [--out FILE]   run the programs, print functions of at least N lines
     python -m benchmarks.reach --recorded                                   what was recorded last, of functions that are still there
