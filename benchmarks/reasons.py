@@ -78,7 +78,6 @@ REASONS: Mapping[str, str] = {
     "schedule/constraints.py": "conditions in many pieces: isl schedules the points around them; else it needs seconds for ten pieces",
     "schedule/lifetimes.py": "conditions in many pieces: lifetimes are bounded; isl would compare each piece with each other",
     "schedule/nesting.py: _Nesting._phases": "many connected statements: isl sees one cycle at a time, as its time grows with their cube",
-    "schedule/build.py": "programs in which isl counts a step more than once: the condition that selects their points",
     "schedule/storage.py: _choose": "the slot of a number, where runs step through a program on the host",
 }
 
