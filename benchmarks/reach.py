@@ -1,8 +1,9 @@
 """Which functions of the core act in programs that people write: in how many programs any line of each function runs.
 
-The programs are the classics (tiny ones run, full ones are compiled and traced), those of the ledger, the recipes of agents, and tests of
-language models, of the paper's programs, and of what is asked for by an option: memory of the host, limits of memory, checkpoints, tiles. A
-function that acts in none of them and makes no error is a candidate to go; one that acts in one to three needs a reason.
+The programs are the classics (tiny ones run, full ones are compiled and traced), those of the ledger, the recipes of agents, a prefill, PPO
+of the size that is measured, the pages of docs/, and tests of language models, of the paper's programs, and of what is asked for by an
+option: memory of the host, limits of memory, checkpoints, tiles. A function that acts in at most three of them and makes no error goes, or
+has a reason in `benchmarks/reasons.py`.
 
     python3.13 -m benchmarks.reach [--only NAME] [--least N] [--out FILE]   run the programs, print functions of at least N lines
     python -m benchmarks.reach --recorded                                   what was recorded last, of functions that are still there
@@ -28,12 +29,15 @@ from types import CodeType
 from typing import Any
 
 from benchmarks.common import Results, arguments, say
+from benchmarks.monitoring import IS_THERE, first_events
+from benchmarks.reasons import reason_of
 
 ROOT = Path(__file__).resolve().parent.parent
 CORE = ROOT / "tempo_core"
 RECORD = ROOT / "benchmarks/results/reach.json"
 ROOMS = ("passes", "ir/ranges", "frontend/autodiff", "schedule", "runtime/lower", "backends/xla_cpu")  # what the compiler decides
-TESTS = (  # of what is asked for by an option, of language models, and of the paper's programs: each is one program
+PAGES = "tests/test_docs.py"  # without the sections that are slow
+TESTS = (  # of what is asked for by an option, of language models, of the paper's programs, and of pages: each is one program
     "tests/core/runtime/test_host_stores.py",
     "tests/core/runtime/test_memory.py",
     "tests/core/runtime/test_live.py",
@@ -46,6 +50,7 @@ TESTS = (  # of what is asked for by an option, of language models, and of the p
     "tests/llm/training/test_llm_training.py",
     "tests/llm/training/test_llm_rewards.py",
     "tests/paper",
+    PAGES,
 )
 SMALL = {"num_envs": 4, "num_steps": 8, "total_timesteps": 64, "learning_starts": 16}
 
@@ -76,19 +81,19 @@ def functions(source: str, file: str = "") -> list[Function]:
     >>> [(f.name, f.lines) for f in functions("class A:\\n    def b(self):\\n        '''Doc.'''\\n        return 1\\n")]
     [('A.b', 2)]
     """
-    found = []
+    definitions = []
 
     def visit(node: ast.AST, prefix: str) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.ClassDef):
                 visit(child, f"{prefix}{child.name}.")
             elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-                found.append(_function(child, prefix, file))
+                definitions.append(_function(child, prefix, file))
             elif isinstance(child, ast.If | ast.Try):
                 visit(child, prefix)
 
     visit(ast.parse(source), "")
-    return found
+    return definitions
 
 
 def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, prefix: str, file: str) -> Function:
@@ -113,25 +118,20 @@ def of_core() -> list[Function]:
 
 
 class Watch:
-    """Which functions run: each code object is seen once a program, and costs nothing after that."""
+    """Which functions of the core run: each code object is seen once a program, and costs nothing after that."""
 
-    def __init__(self, known: list[Function]) -> None:
-        if sys.version_info < (3, 12):
+    def __init__(self, core: list[Function]) -> None:
+        if not IS_THERE:
             raise SystemExit("recording needs Python 3.12 or later (sys.monitoring); --recorded prints what was recorded")
         self.by_file: dict[str, list[Function]] = {}
-        for function in known:
+        for function in core:
             self.by_file.setdefault(str(CORE / function.file), []).append(function)
         self.codes: set[CodeType] = set()
-        monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
-        self.monitoring = monitoring
-        monitoring.use_tool_id(monitoring.COVERAGE_ID, "benchmarks.reach")
-        monitoring.register_callback(monitoring.COVERAGE_ID, monitoring.events.PY_START, self._started)
-        monitoring.set_events(monitoring.COVERAGE_ID, monitoring.events.PY_START)
+        self.monitoring = first_events("PY_START", "benchmarks.reach", self._started)
 
-    def _started(self, code: CodeType, offset: int) -> Any:
+    def _started(self, code: CodeType, offset: int) -> None:
         if code.co_filename in self.by_file:
             self.codes.add(code)
-        return self.monitoring.DISABLE
 
     def run(self, program: Callable[[], object]) -> set[Function]:
         """The functions that a program runs."""
@@ -149,6 +149,7 @@ def programs() -> Iterator[tuple[str, Callable[[], object]]]:
     """By name, what runs or compiles each program."""
     from benchmarks.classics.table import load
     from benchmarks.ledger.programs import PROGRAMS
+    from benchmarks.ppo import build_ours, recipe_of
     from tempo_rl.recipe import shipped_recipes
 
     for name, classic in load().items():
@@ -156,6 +157,8 @@ def programs() -> Iterator[tuple[str, Callable[[], object]]]:
             yield f"classic, {size}: {name}", lambda classic=classic, size=size: _classic(classic, size)
     for name, build in PROGRAMS.items():
         yield f"ledger: {name}", lambda build=build: traced(build())
+    yield "prefill: 2 rows, a prompt of 16 tokens", _prefill
+    yield "PPO micro: 512x250", lambda: traced(build_ours(recipe_of("ppo_micro", 512, 250, 4))[1])
     for name, path in shipped_recipes().items():
         if "algorithm:" in path.read_text(encoding="utf-8"):
             yield f"recipe: {name}", lambda name=name: _recipe(name)
@@ -171,6 +174,14 @@ def _classic(classic: Any, size: str) -> None:
         program.run(classic.fed(size))
     else:
         traced(program)
+
+
+def _prefill() -> None:
+    from benchmarks import prefill
+    from benchmarks.decode import llama_config
+
+    ctx, bounds, token = prefill.traced(llama_config("tiny"))
+    traced(ctx.compile(dict(zip(bounds, (2, 16, 18, 2), strict=True)), [token]))
 
 
 def _recipe(name: str) -> None:
@@ -206,7 +217,11 @@ def watch_tests(path: str, out: Path) -> None:
     watch = Watch(of_core())
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TEMPO_CACHE"] = cache
-        reached = watch.run(lambda: pytest.main(["-q", "-p", "no:cacheprovider", "-m", "not gpu", str(ROOT / path)]))
+        reached = watch.run(
+            lambda: pytest.main(
+                ["-q", "-p", "no:cacheprovider", "-m", "not gpu and not slow" if path == PAGES else "not gpu", str(ROOT / path)]
+            )
+        )
     out.write_text(json.dumps(sorted(map(str, reached))), encoding="utf-8")
 
 
@@ -219,29 +234,42 @@ def traced(program: Any) -> None:
         jax.jit(staged._function(segment), donate_argnums=0).trace(*staged._expected(segment))
 
 
-def shares(known: list[Function], counts: Mapping[str, int]) -> list[tuple[str, int, list[int]]]:
+def shares(core: list[Function], counts: Mapping[str, int]) -> list[tuple[str, int, list[int]]]:
     """For each room and for all: lines of functions, and those that act in none, in one to three, in four to seven programs."""
     rows = []
     for room in (*ROOMS, "all of these"):
-        inside = [f for f in known if f.room and room in (f.room, "all of these")]
+        inside = [f for f in core if f.room and room in (f.room, "all of these")]
         spans = [(0, 0), (1, 3), (4, 7)]
         parts = [sum(f.lines for f in inside if least <= counts.get(str(f), 0) <= most) for least, most in spans]
         rows.append((room, sum(f.lines for f in inside), parts))
     return rows
 
 
-def show(known: list[Function], counts: Mapping[str, int], by: Mapping[str, list[str]], least: int) -> None:
+def show(core: list[Function], counts: Mapping[str, int], by: Mapping[str, list[str]], least: int) -> None:
     say(f"{'room':20} {'lines':>7} {'in none':>14} {'in 1 to 3':>14} {'in 4 to 7':>14}")
-    for room, lines, parts in shares(known, counts):
+    for room, lines, parts in shares(core, counts):
         say(f"{room:20} {lines:7}" + "".join(f"{part:7} {part / max(1, lines):6.1%}" for part in parts))
-    idle = [f for f in known if f.room and not counts.get(str(f), 0) and f.lines >= least and not f.is_error]
-    say(f"\nin none, without errors ({sum(f.lines for f in idle)} lines of functions of at least {least}):")
-    for function in sorted(idle, key=lambda f: (f.file, f.first)):
-        say(f"  {function.lines:4}  {function}")
-    rare = [f for f in known if f.room and 1 <= counts.get(str(f), 0) <= 3 and f.lines >= max(least, 8)]
-    say(f"\nin one to three, of at least {max(least, 8)} lines ({sum(f.lines for f in rare)}):")
-    for function in sorted(rare, key=lambda f: (f.file, f.first)):
-        say(f"  {function.lines:4}  {function}: {'; '.join(by.get(str(function), []))}")
+    for title, functions in (("none, without errors", idle(core, counts)), ("one to three", rare(core, counts))):
+        say(
+            f"\nin {title}: {sum(f.lines for f in functions)} lines of {len(functions)} functions; those of at least {least}, by reason:"
+        )
+        reasons: dict[str, list[Function]] = {}
+        for function in functions:
+            reasons.setdefault(reason_of(str(function))[1] or "no reason", []).append(function)
+        for reason, together in sorted(reasons.items(), key=lambda each: -sum(f.lines for f in each[1])):
+            say(f"{sum(f.lines for f in together):5} {reason}")
+            for function in (f for f in together if f.lines >= least):
+                say(f"{function.lines:10}  {function}" + "".join(f"; {name}" for name in by.get(str(function), ())))
+
+
+def idle(core: list[Function], counts: Mapping[str, int]) -> list[Function]:
+    """The functions that act in no program, but for those that only make an error."""
+    return [f for f in core if f.room and not counts.get(str(f), 0) and not f.is_error]
+
+
+def rare(core: list[Function], counts: Mapping[str, int]) -> list[Function]:
+    """The functions that act in one to three programs."""
+    return [f for f in core if f.room and 1 <= counts.get(str(f), 0) <= 3]
 
 
 def main() -> None:
@@ -249,27 +277,27 @@ def main() -> None:
     if options.watch:
         watch_tests(options.watch, options.out)
         return
-    known = of_core()
+    core = of_core()
     if options.recorded:
         (case,) = json.loads(RECORD.read_text(encoding="utf-8"))["cases"]
-        show(known, case["counts"], case["rare"], options.least)
+        show(core, case["counts"], case["rare"], options.least)
         return
     results = Results("reach", options)
-    by, failed, ran = reached_by(known, results)
-    counts = {str(function): len(by.get(str(function), [])) for function in known if function.room}
-    rare = {function: by[function] for function, count in counts.items() if 1 <= count <= 3}
+    by, failed, ran = reached_by(core, results)
+    counts = {str(function): len(by.get(str(function), [])) for function in core if function.room}
+    few = {function: by[function] for function, count in counts.items() if 1 <= count <= 3}
     say(f"{ran} programs; {len(failed)} did not run\n")
-    show(known, counts, rare, options.least)
-    results.add("functions", programs=ran, failed=failed, counts=counts, rare=rare)
+    show(core, counts, few, options.least)
+    results.add("functions", programs=ran, failed=failed, counts=counts, rare=few)
     results.finish()
 
 
-def reached_by(known: list[Function], results: Results) -> tuple[dict[str, list[str]], list[str], int]:
+def reached_by(core: list[Function], results: Results) -> tuple[dict[str, list[str]], list[str], int]:
     """The programs that each function acts in, those that did not run, and the number of those that did."""
     from benchmarks.compile_time import empty_caches
 
     os.environ["TEMPO_CACHE"] = "off"
-    watch, by, failed, ran = Watch(known), dict[str, list[str]](), list[str](), 0
+    watch, by, failed, ran = Watch(core), dict[str, list[str]](), list[str](), 0
 
     def of(program: Callable[[], object]) -> set[str]:
         empty_caches()  # what an earlier program computed is computed again

@@ -20,7 +20,6 @@ import heapq
 import json
 import os
 import resource
-import sys
 import zlib
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
@@ -29,6 +28,8 @@ from types import CodeType
 from typing import Any
 
 import pytest
+
+from benchmarks.monitoring import IS_THERE, first_events
 
 TESTS = Path(__file__).resolve().parent
 LIST = TESTS / "slow.txt"
@@ -142,7 +143,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if file := config.getoption("--record-lines"):
-        if sys.version_info < (3, 12):
+        if not IS_THERE:
             raise pytest.UsageError("--record-lines needs Python 3.12 or later (sys.monitoring)")
         config.pluginmanager.register(Recorder(Path(file)), "lines")
 
@@ -160,16 +161,11 @@ class Recorder:
         self.lines: dict[str, int] = {}
         self.tests: dict[str, tuple[float, float, list[int]]] = {}
         self.reached: set[tuple[str, int]] = set()
-        monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
-        self.monitoring = monitoring
-        monitoring.use_tool_id(monitoring.COVERAGE_ID, "tests.choosing")
-        monitoring.register_callback(monitoring.COVERAGE_ID, monitoring.events.LINE, self.line)
-        monitoring.set_events(monitoring.COVERAGE_ID, monitoring.events.LINE)
+        self.monitoring = first_events("LINE", "tests.choosing", self.line)
 
-    def line(self, code: CodeType, number: int) -> Any:
+    def line(self, code: CodeType, number: int) -> None:
         if code.co_filename.startswith(LIBRARIES):
             self.reached.add((code.co_filename, number))
-        return self.monitoring.DISABLE
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:

@@ -77,8 +77,6 @@ def is_static(number: Any) -> bool:
 class Parts(ABC):
     """An operand of which every reader takes one element along one axis: nobody needs the whole."""
 
-    size: int
-
     @abstractmethod
     def element(self, axis: int, index: Array) -> Array:
         """The element at `index`, clamped to the ends as by `ops.Gather`."""
@@ -89,7 +87,6 @@ class Split(Parts):
     """An operand as one array for each element, taken with an index that is a number, or an array that is not traced."""
 
     arrays: Sequence[Array]
-    size: int = 0
 
     def element(self, axis: int, index: Array) -> Array:
         return self.arrays[min(max(int(index), 0), len(self.arrays) - 1)]

@@ -29,7 +29,8 @@ class Split(Pass):
     the place P, `token` does not depend on the model, and the model needs no loop over t. Nodes like the model's are copied to a new
     step, `t_first < min(c, T)`, which is then vectorized like any other. The nodes themselves keep the other points, `t >= T_FIRST`.
     A read that may reach both sides reads a new recurrence: its value is the copy's where `t < T_FIRST`, and then the node's.
-    If t ends early, the copies do not wait for its end. What they compute past the end is not read. `but` names steps that stay whole.
+    If t ends early, the copies do not wait for its end. What they compute past the end is not read. A step stays whole if its points
+    before c need the end, or points of the step from c on. `but` names other steps that stay whole.
 
     Rewrite: `x[t] = a[t] if t < P else g(y[t - 1]); y[t] = f(x[0:t + 1])` ->
     `y'[p] = f(a[0:p + 1]) for p < min(P, T); x[t] = a[t] if t < min(P, T) else g(y[t - 1]);`
@@ -46,7 +47,7 @@ class Split(Pass):
                 if choices:
                     _, place, nodes = max(choices, key=lambda choice: choice[0])
                     splitting = _Splitting(graph, step, place, nodes)
-                    graph = graph if splitting.waits() else splitting.run()
+                    graph = splitting.run() if splitting.copied else graph
         return graph
 
 
@@ -138,30 +139,16 @@ class _Splitting:
         self.after = at_least_zero(step.expr - self.first.bound_expr)
         # The same two conditions in terms of the program's bounds, for comparisons with conditions of the program.
         self.told_before, self.told_after = at_least_zero(place - 1 - step.expr), at_least_zero(step.expr - place)
-        # The nodes to copy, each with the distance of its points from those of the copies. None: they cannot be copied.
-        self.copied = self._with_fed() if self.ends else [(node_id, 0) for node_id in self.nodes]
-        self.copies: dict[tuple[int, int], int] = {}  # (node, distance) -> its copy, over the points before the place
+        self.copied = self._with_fed() if self.ends else list(self.nodes)
+        self.copies: dict[int, int] = {}  # node -> its copy, over the points before the place
         self.both: dict[Key, int] = {}  # a node's value -> the recurrence that joins the copy's values and the node's
-
-    def waits(self) -> bool:
-        """Whether the points before the place wait for the end of the step: they mention the bound, and a run finds it out."""
-        if not self.ends:
-            return False
-        bound = self.step.bound_symbol
-        return self.copied is None or any(
-            bound in self.graph[n].op.symbols
-            or any(bound in edge.symbols for edge in self._read(self.graph[n], self._told(ahead)))
-            for n, ahead in self.copied
-        )
 
     def run(self) -> Graph:
         graph = self.graph
         readers = [n for n in graph if n.id not in self.nodes and any(e.source in self.nodes for e in n.inputs)]
-        assert self.copied is not None
-        for number, key in enumerate(self.copied):
-            self.copies[key] = graph.next_id + number
-        for node_id, ahead in self.copied:
-            graph.put(self._copy(graph[node_id], ahead))
+        self.copies = {node_id: graph.next_id + number for number, node_id in enumerate(self.copied)}
+        for node_id in self.copied:
+            graph.put(self._copy(graph[node_id]))
         for node in self.nodes.values():
             note(node.id, "computed apart where {}: there, it is in no loop over {}", self.before, self.step)
             graph.put(self._rest(node))
@@ -170,69 +157,37 @@ class _Splitting:
         self._needed_alone()
         return pinned(remove_dead(graph))
 
-    def _with_fed(self) -> list[tuple[int, int]] | None:
-        """The nodes to copy if a run finds out the end of the step, each with the distance at which the copies read it.
-
-        All nodes over the step that a copy reads are copied too: their own points only exist as the run goes on. The result is None if
-        some distance is not a number.
+    def _with_fed(self) -> list[int]:
+        """The nodes to copy if a run finds out the end of the step: all that the copies read over it, as their own points only exist
+        as the run goes on. Empty if one needs the end, or a point that may be from the place on.
         """
-        keys = dict.fromkeys((node_id, 0) for node_id in self.nodes)
-        waiting = list(keys)
+        bound, copied = self.step.bound_symbol, dict.fromkeys(self.nodes)
+        waiting = list(copied)
         while waiting:
-            node_id, ahead = waiting.pop()
-            for edge in self._read(self.graph[node_id], self._told(ahead)):
-                if self._is_fed(edge):
-                    read = self._ahead(edge, ahead)
-                    if read is None or (read and edge.source in self.nodes):
-                        return None
-                    if (edge.source, read) not in keys:
-                        keys[edge.source, read] = None
-                        waiting.append((edge.source, read))
-        return list(keys)
+            node = without_waiting(self.graph[waiting.pop()])
+            reads = self._read(node, self.told_before)
+            if bound in node.op.symbols or any(bound in edge.symbols for edge in reads):
+                return []
+            for edge in reads:
+                source = self.graph[edge.source]
+                if self.step not in source.domain or isinstance(source.op, ops.Input):
+                    continue
+                if not _is_before(edge.by_step(source.domain)[self.step], self.step, self.place):
+                    return []
+                if source.id not in copied:
+                    copied[source.id] = None
+                    waiting.append(source.id)
+        return list(copied)
 
-    def _is_fed(self, edge: Edge) -> bool:
-        source = self.graph[edge.source]
-        return self.step in source.domain and not isinstance(source.op, ops.Input)
-
-    def _ahead(self, edge: Edge, ahead: int) -> int | None:
-        """The distance from a copy's point to the point that it reads. The copy is of a node `ahead` points after its own.
-
-        The distance is 0 if the copy reads no later point, or only points before the place. It is None if it is not a number.
-        """
-        index = edge.index[self.graph[edge.source].domain.steps.index(self.step)].substitute({self.step: self.step.expr + ahead})
-        if _is_before(index, self.step, self.place):
-            return 0
-        distance = index.expr - self.step.expr if isinstance(index, Point) else None
-        return int(distance.constant) if distance is not None and distance.is_constant else None
-
-    def _told(self, ahead: int) -> Bool:
-        """The condition on the points of a node that has copies at `ahead` points before, in terms of the program's bounds."""
-        t = self.step.expr
-        return self.told_before if ahead == 0 else self.told_before.substitute({self.step: t - ahead}) & at_least_zero(t - ahead)
-
-    def _copy(self, node: Node, ahead: int) -> Node:
-        """A copy of the node over the new step: at each point before the place, its value `ahead` points later."""
-        key, node = node.id, without_waiting(node)
-        inputs = []
-        for edge in self._read(node, self._told(ahead)):
-            read = self._ahead(edge, ahead) if self._is_fed(edge) else None
-            copy = None if read is None else self.copies.get((edge.source, read))
-            if copy is not None:
-                at = self.graph[edge.source].domain.steps.index(self.step)
-                index = (*edge.index[:at], Point(self.step.expr - ahead), *edge.index[at + 1 :]) if read else edge.index
-                edge = replace(edge, source=copy, index=index)
-            inputs.append(edge)
-        copy_at = {self.step: self.first.expr + ahead}
+    def _copy(self, node: Node) -> Node:
+        """A copy of the node over the new step. If a run finds out the end, points past the end are computed too."""
+        number, node, copy_at = node.id, without_waiting(node), {self.step: self.first.expr}
+        inputs = tuple(replace(e, source=self.copies.get(e.source, e.source)) for e in self._read(node, self.told_before))
+        condition = _undecided(node, node.domain.condition, self.told_before)
+        condition = condition_without(condition, self.step.bound_symbol) if self.ends else condition
         steps = tuple(self.first if step == self.step else step for step in node.domain.steps)
-        condition = self._condition_before(node, ahead).substitute(copy_at)
-        return replace(
-            at_points(replace(node, inputs=tuple(inputs)), copy_at), id=self.copies[key, ahead], domain=Domain(steps, condition)
-        )
-
-    def _condition_before(self, node: Node, ahead: int) -> Bool:
-        """The condition on the points of a node that has copies. If a run finds out the end, points past the end are computed too."""
-        condition = _undecided(node, node.domain.condition, self._told(ahead))
-        return condition_without(condition, self.step.bound_symbol) if self.ends else condition
+        copy = at_points(replace(node, inputs=inputs), copy_at)
+        return replace(copy, id=self.copies[number], domain=Domain(steps, condition.substitute(copy_at)))
 
     def _rest(self, node: Node) -> Node:
         """The node at the points from the place on. A source that is read at the same point is on the same side of the place."""
@@ -260,7 +215,7 @@ class _Splitting:
         if key not in self.both:
             node = self.nodes[edge.source]
             at = identity(node.domain)
-            branches = Edge(self.copies[node.id, 0], at, edge.output, self.before), Edge(node.id, at, edge.output, self.after)
+            branches = Edge(self.copies[node.id], at, edge.output, self.before), Edge(node.id, at, edge.output, self.after)
             type = node.outputs[edge.output]
             merge = self.graph.add(ops.Merge(type), branches, domain=node.domain, name=node.name, where=node.where)
             self.both[key] = merge.id

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder
-from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.labelled import Labelled, contraction, repeated
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.batch.vectorize import legal_nodes
 from tempo_core.passes.decisions import Ref, note
 from tempo_core.passes.order.chains import Chain, Tree, chain, members
 from tempo_core.prices import NOMINAL
-from tempo_core.symbolic.condition import Bool, at_least_zero, conjunction
+from tempo_core.symbolic.condition import conjunction
 from tempo_core.symbolic.domain import Domain
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.isl.relation import maximum_over
@@ -31,14 +30,12 @@ class Associate(Pass):
 
     A chain is a tree of `Dot`s, with transpositions between them, whose inner products have no other reader. A product runs only at the
     steps that its factors vary with, so a product of two matrices that stay the same in a loop counts once. Another order is taken
-    if it never has more operations than the one as written. Where two orders cross over at one place of a step or a bound, the result is
-    a merge of both, each on its side of the place. If that cannot be told, an order that is best for all bounds of at least `NOMINAL`
-    is taken; otherwise the chain stays as it is written. Memory does not grow: see `Chain.best`.
+    if it has the fewest operations for all bounds of at least `NOMINAL`, and at all points where sizes vary; otherwise the chain stays as
+    it is written. Memory does not grow: see `Chain.best`.
     Running sums (`lift`, `accumulate`) come first: they leave no chain. A size that varies with a step counts as its largest, where
     all points of the step will be computed at once, padded to it: not along the steps in `but`, and nowhere with `loops`.
 
     Rewrite: `y[] = (A[32, 32] @ B[32, 32]) @ x[32]` -> `y[] = A @ (B @ x)`
-    Rewrite: `y[t] = (A[32, 16] @ B[16, t]) @ C[t, 8]` -> `y[t] = (A @ B) @ C where t <= 6; y[t] = A @ (B @ C) where t >= 7`
     """
 
     name: str = field(default="associate", init=False)
@@ -93,47 +90,29 @@ def _associate(products: Chain) -> None:
         return
     root, written = products.root, products.tree
     costs = {tree: products.operations(tree) for tree in trees}
-    best = _least(costs, lambda cost: cost)
-    crossing = None if best is not None else _crossing(costs, written, products.graph.ends().keys())
-    if best is None and crossing is None:
-        best = _least(costs, _for_large_bounds)
-    if best == written:
-        return
-    if best is not None:
-        order = Ordered(products, best)
-        note(root.id, order.text + ": {} operations in all, not {}", *order.about, costs[best], costs[written])
-        order.replace_root()
-        return
-    if crossing is None:
-        note(root.id, "multiplied as it is written: no order of its factors has the fewest operations for all bounds")
-        return
-    before, after, symbol, last = crossing
-    conditions = at_least_zero(last - symbol.expr), at_least_zero(symbol.expr - last - 1)
-    first, second = Ordered(products, before), Ordered(products, after)
-    text = first.text + " up to {} = {}, with {} operations in all; then " + second.text + ", with {}"
-    note(root.id, text, *first.about, symbol, last, costs[before], *second.about, costs[after])
-    branches = (
-        replace(order.add(condition), condition=condition) for order, condition in zip((first, second), conditions, strict=True)
-    )
-    merge = ops.Merge(root.outputs[0])
-    products.graph.put(replace(root, op=merge, inputs=tuple(branches)))
+    best = _least(costs)
+    if best is None:
+        note(root.id, "multiplied as it is written: no order of its factors has the fewest operations for all large bounds")
+    elif best != written:
+        factors = [Ref(products.factors[k].edge.source) for k in sorted(members(best))]
+        order = "multiplied as `" + _shown(best, is_inside=False) + "`: {} operations in all, not {}"
+        note(root.id, order, *factors, costs[best], costs[written])
+        _reorder(products, best)
 
 
 def _candidates(products: Chain) -> list[Tree]:
-    """The order as written, and those with the fewest operations at few, some and many points."""
+    """The order as written, and those with the fewest operations at some points and at many."""
     graph = products.graph
     symbols = frozenset[Symbol]().union(*(size.symbols for size in products.sizes), products.root.domain.steps)
     symbols |= {step.bound_symbol for step in (*symbols, *graph.order) if step.is_step}
-    trees: dict[Tree, None] = {products.tree: None}
-    for step_value, bound_value in ((1, 2), (1, _MANY), (NOMINAL - 1, NOMINAL), (_MANY - 1, _MANY)):
-        trees.setdefault(products.best({s: step_value if s.is_step else bound_value for s in symbols}))
-    return list(trees)
+    numbers = (dict.fromkeys(symbols, bound) | {s: bound - 1 for s in symbols if s.is_step} for bound in (NOMINAL, _MANY))
+    return list(dict.fromkeys((products.tree, *map(products.best, numbers))))
 
 
-def _least(costs: Mapping[Tree, Expr], seen: Callable[[Expr], Expr]) -> Tree | None:
-    """The first order that never has more operations than another one: at all points, for all bounds."""
+def _least(costs: Mapping[Tree, Expr]) -> Tree | None:
+    """The first order that never has more operations than another one: at all points, for all large bounds."""
     for tree, cost in costs.items():
-        if all(provably_nonnegative(seen(other - cost)) for other in costs.values()):
+        if all(provably_nonnegative(_for_large_bounds(other - cost)) for other in costs.values()):
             return tree
     return None
 
@@ -145,80 +124,31 @@ def _for_large_bounds(difference: Expr) -> Expr:
     return difference.substitute({bound: bound.expr + NOMINAL - 1 for bound in difference.symbols})
 
 
-def _crossing(costs: Mapping[Tree, Expr], written: Tree, ends: Set[Symbol]) -> tuple[Tree, Tree, Symbol, int] | None:
-    """Two orders, a step or bound, and its last value up to which the first has fewer operations; after it, the second has.
-
-    The order as written has at least as many everywhere. A bound of `ends`, which a run finds out, is not known in time.
-    """
-    for before, after in sorted(itertools.permutations(costs, 2), key=lambda pair: written in pair):
-        place = _place(costs[before] - costs[after])
-        if place is None or place[0] in ends:
-            continue
-        if any(tree == written or provably_nonnegative(costs[written] - costs[tree]) for tree in (before, after)):
-            return before, after, *place
-    return None
+def _reorder(products: Chain, tree: Tree) -> None:
+    """Multiply the factors in another order. The last product is the root then."""
+    graph, root = products.graph, products.root
+    result = repeated(Builder(graph, root, root.domain), _product(products, tree), products.labels, ())
+    last = graph.nodes.pop(result.source)
+    graph.put(replace(last, id=root.id, name=root.name))
 
 
-def _place(difference: Expr) -> tuple[Symbol, int] | None:
-    """The symbol and its last value for which a difference is negative or zero: the difference is `(a * symbol - b) * c`, with c >= 0."""
-    if len(difference.terms) != 2:
-        return None
-    (first, factor), (second, constant) = difference.terms
-    shared = dict(second)
-    powers = {atom: power - shared.pop(atom, 0) for atom, power in first}
-    rest = {atom: power for atom, power in powers.items() if power}
-    if shared or len(rest) != 1 or not all(isinstance(atom, Symbol) for atom in powers):
-        return None
-    ((symbol, power),) = rest.items()
-    if power != 1 or not isinstance(symbol, Symbol) or not factor > 0 > constant:
-        return None
-    return symbol, -constant // factor
-
-
-@dataclass
-class Ordered:
-    """The products of a chain in another order. `text` with a {} for each of `about` shows it."""
-
-    products: Chain
-    tree: Tree
-
-    def __post_init__(self) -> None:
-        self.text = "multiplied as `" + _shown(self.tree, is_inside=False) + "`"
-        sources = [self.products.factors[k].edge for k in sorted(members(self.tree))]
-        self.about = tuple(Ref(edge.source) for edge in sources)
-
-    def replace_root(self) -> None:
-        edge = self.add(self.products.root.domain.condition)
-        graph, root = self.products.graph, self.products.root
-        last = graph.nodes.pop(edge.source)
-        graph.put(replace(last, id=root.id, name=root.name))
-
-    def add(self, condition: Bool) -> Edge:
-        """The result, over the points of the root at which a condition holds."""
-        build = Builder(self.products.graph, self.products.root, self._domain(self.tree, condition))
-        return repeated(build, self._product(self.tree, condition), self.products.labels, ())
-
-    def _product(self, tree: Tree, condition: Bool) -> Labelled:
-        """The value of a tree."""
-        if isinstance(tree, int):
-            return self.products.factors[tree]
-        sides = [self._product(part, condition) for part in tree]
-        kept, wanted = self.products.labels_of(members(tree)), self.products.labels
-        contracted = tuple(label for label in sides[0].labels if label in sides[1].labels and label not in kept)
-        choices = []
-        for left, right in (sides, reversed(sides)):
-            op, labels = contraction(left.labels, right.labels, contracted, wanted)
-            choices.append((op, (left.edge, right.edge), labels))
-        in_order = [choice for choice in choices if choice[2] == tuple(label for label in wanted if label in kept)]
-        op, operands, labels = (in_order or choices)[0]
-        build = Builder(self.products.graph, self.products.root, self._domain(tree, condition))
-        return Labelled(build.add(op, *operands), labels)
-
-    def _domain(self, tree: Tree, condition: Bool) -> Domain:
-        """The points at which a product runs: the root's, along the steps with which its factors vary."""
-        root, steps = self.products.root.domain, self.products.steps_of(members(tree))
-        parts = (root.condition & condition).parts
-        return Domain(steps, conjunction(*(part for part in parts if part.steps <= set(steps))))
+def _product(products: Chain, tree: Tree) -> Labelled:
+    """The value of a tree. It runs at the points of the root, along the steps with which its factors vary."""
+    if isinstance(tree, int):
+        return products.factors[tree]
+    sides = [_product(products, part) for part in tree]
+    kept, wanted = products.labels_of(members(tree)), products.labels
+    contracted = tuple(label for label in sides[0].labels if label in sides[1].labels and label not in kept)
+    choices = []
+    for left, right in (sides, reversed(sides)):
+        op, labels = contraction(left.labels, right.labels, contracted, wanted)
+        choices.append((op, (left.edge, right.edge), labels))
+    in_order = [choice for choice in choices if choice[2] == tuple(label for label in wanted if label in kept)]
+    op, operands, labels = (in_order or choices)[0]
+    steps = products.steps_of(members(tree))
+    parts = (part for part in products.root.domain.condition.parts if part.steps <= set(steps))
+    build = Builder(products.graph, products.root, Domain(steps, conjunction(*parts)))
+    return Labelled(build.add(op, *operands), labels)
 
 
 def _shown(tree: Tree, is_inside: bool = True) -> str:

@@ -316,10 +316,6 @@ class _Part(Parts):
     places: Mapping[int, Any]  # by axis
 
     @property
-    def size(self) -> int:  # type: ignore[override]
-        return math.prod(n for axis, n in enumerate(self.array.shape) if axis not in self.places)
-
-    @property
     def value(self) -> Any:
         if not self.places:
             return self.array

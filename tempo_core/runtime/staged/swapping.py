@@ -216,12 +216,12 @@ def most_points(touched: Touched, axis: int, around: Around) -> int | None:
 
 
 def _counters(around: Around) -> isl.Set:
-    """The values that the counters around a launch have, as parameters; of those that are not affine nothing is known."""
-    known = Frame((), ()).condition(TRUE).params()
+    """The values that the counters around a launch have, as parameters; nothing is said of those that are not affine."""
+    values = Frame((), ()).condition(TRUE).params()
     for where in map(_goes_on, around):
         with contextlib.suppress(NonAffineError):
-            known = known.intersect(Frame((), where.symbols).condition(where).params())
-    return known
+            values = values.intersect(Frame((), where.symbols).condition(where).params())
+    return values
 
 
 def in_part(loop: Loop, count: int) -> Loop:

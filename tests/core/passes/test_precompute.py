@@ -17,7 +17,7 @@ from tempo_core.ir.types import TensorType
 from tempo_core.passes.batch.precompute import Precompute
 from tempo_core.passes.batch.vectorize import Vectorize
 from tempo_core.symbolic.expr import Expr
-from tests.core.passes.programs import reset_now_and_then
+from tests.core.passes.programs.hard_loops import reset_now_and_then
 
 
 def number(dtype: str = "float32", *sizes: int) -> TensorType:

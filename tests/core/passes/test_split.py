@@ -162,14 +162,14 @@ def test_a_step_that_ends_early_is_split_too(chosen: bool):
     assert 1 in lengths and 20 in lengths and len(lengths) > 2, "the step ends before and after the place"
 
 
-@pytest.mark.parametrize("ahead", first(1, [0, 1]))
+@pytest.mark.parametrize("ahead", [0, 1])
 @pytest.mark.parametrize("chosen", fast([False, True], True), ids=["known", "chosen by the run"])
 def test_what_is_read_ahead_of_the_prompt_where_a_step_ends_early(chosen: bool, ahead: int):
-    """The last point of the prompt reads what is given for the next one. It is there too: the step may go on."""
+    """If the last point of the prompt reads what is computed for the next one, which may not be there, the step stays whole."""
     ctx, names, token = decoder(tp.nn.causal, ends=True, forced=ahead)
     numbers = {names["P"]: 5, names["T"]: 9}
     program = ctx.compile({bound: tp.upto(n) if chosen else n for bound, n in numbers.items()}, [token])
-    assert is_split(program.graph)
+    assert is_split(program.graph) == (ahead == 0)
     given = np.random.default_rng(0).normal(size=(9, 4)).astype("float32")
     for P in (5, 2) if chosen else (5,):
         whole = ctx.compile({**numbers, names["P"]: P}, [token], tp.Config(disable=("split",)))

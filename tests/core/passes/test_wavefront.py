@@ -21,7 +21,8 @@ from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Symbol
 from tests import reference
 from tests.cases import fast
-from tests.core.passes.programs import PROGRAMS, softmin, table
+from tests.core.passes.programs import PROGRAMS
+from tests.core.passes.programs.hard_tables import softmin, table
 from tests.core.passes.support import Golden, check
 from tests.core.running import assert_all_same
 
