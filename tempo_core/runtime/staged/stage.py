@@ -248,7 +248,9 @@ class Staged:
         """The number of segments whose XLA program came from disk, or was compiled by this backend for another program."""
         lowered = [s.lowered for s in self.segments if s.compiled is None and s.lowered is not None]
         loaded = sum(1 for s in self.segments if s.compiled is not None)
-        return loaded + sum(1 for each in lowered if _identity(each.as_text(), each, self.spread, self.options) in self.backend.executables)
+        return loaded + sum(
+            1 for each in lowered if _identity(each.as_text(), each, self.spread, self.options) in self.backend.executables
+        )
 
     def _expected(self, segment: Segment) -> tuple[Any, ...]:
         """The arguments of a segment, as shapes and dtypes."""
