@@ -19,7 +19,6 @@ REASONS: Mapping[str, str] = {
     "passes/tiles/tile.py": "the option `tile`, and tiles that a limit of memory chooses",
     "runtime/lower/placement.py: Placement.sharding": "the option `devices`: stores of a step that is spread",
     "runtime/lower/placement.py: Placement.place": "results of calls of the host that the loop itself does not read: they stay there until it is over",
-    "backends/xla_cpu/in_order.py": "copies of a training program (`seeds`, `sweep`): with XLA's own order, runs stood still",
     # -- reports and errors
     "passes/batch/vectorize.py": "explain(): what keeps a node in a loop, and which read",
     "passes/decisions.py": "explain() and the lists of decisions",
