@@ -27,6 +27,7 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 QUICK = {**SIZES, "vocab_size": 256, "hidden_size": 96, "intermediate_size": 128}
 LAYERS = (4, 28)
+PIECE = 1 << 24  # random numbers at a time
 
 
 def main() -> None:
@@ -51,8 +52,11 @@ def main() -> None:
     results.finish()
 
 
-def written(directory: Path, values: dict[str, Any]) -> Path:
-    """A checkpoint whose weights are zeros that take no room on the disk."""
+def written(directory: Path, values: dict[str, Any], is_random: bool = False) -> Path:
+    """A checkpoint in bfloat16, whose weights are zeros that take no room on the disk, or random ones, with a tokenizer of words `w3 w4 ...`."""
+    import ml_dtypes
+    import numpy as np
+
     from tempo_llm.checkpoint import file_shapes
     from tempo_llm.config import LlamaConfig
 
@@ -68,6 +72,19 @@ def written(directory: Path, values: dict[str, Any]) -> Path:
     with (directory / "model.safetensors").open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + end)
+        random = np.random.default_rng(0)
+        for name, each in header.items() if is_random else ():
+            count = _product(tuple(each["shape"]))
+            for first in range(0, count, PIECE):
+                size = min(PIECE, count - first)
+                is_norm = name.endswith("norm.weight")
+                piece = np.ones(size, np.float32) if is_norm else random.standard_normal(size, np.float32) * np.float32(0.02)
+                file.write(piece.astype(ml_dtypes.bfloat16).tobytes())
+    if is_random:
+        words = {f"w{number}": number for number in range(3, values["vocab_size"])} | {"<unk>": 0, "<s>": 1, "</s>": 2}
+        model = {"type": "WordLevel", "vocab": words, "unk_token": "<unk>"}
+        tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}
+        (directory / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
     return directory
 
 
