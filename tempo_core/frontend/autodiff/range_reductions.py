@@ -23,7 +23,7 @@ from tempo_core.ir.dependence import ancestors
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import convolution_of
 from tempo_core.ir.ranges.elements import Elements, Reads, reduced_ranges
-from tempo_core.ir.ranges.lifted import convolved, is_scan, lifting_of, pick_of
+from tempo_core.ir.ranges.lifted import is_scan, lifting_of, pick_of
 from tempo_core.ir.ranges.past_convolutions import past_convolution_of
 from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.ir.types import is_float
@@ -118,7 +118,7 @@ def _lifted(graph: Graph, node: Node, reads: Reads) -> Edge | None:
 def _convolved_or_picked(graph: Graph, node: Node) -> Edge | None:
     convolution, pick = convolution_of(graph, node), pick_of(graph, node)
     if convolution is not None and pays_to_convolve(convolution.width):
-        return convolved(convolution)
+        return convolution.value()
     past = past_convolution_of(graph, node)
     is_long = past is not None and window_width(past.index, past.step, node.domain) is None
     if past is not None and is_long and pays_to_convolve(past.step.bound_expr):

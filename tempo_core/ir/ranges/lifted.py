@@ -13,7 +13,6 @@ from tempo_core.ir import ops
 from tempo_core.ir.axes import dropped
 from tempo_core.ir.builder import NEUTRAL, Builder, literal
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ranges.convolutions import Convolution
 from tempo_core.ir.ranges.elements import Elements, Reads, range_of
 from tempo_core.ir.ranges.scans import SCANS, positions_of_maxima, spread, take
 from tempo_core.ir.ranges.step_blocks import block_of
@@ -120,12 +119,6 @@ def lifting_of(graph: Graph, node: Node, reads: Reads, finite: bool = False) -> 
         lifting.term = terms.without_infinities(term) if finite and term is not None else term
     is_known = lifting.each is not None or (lifting.term is not None and not _varies(graph, lifting.term, lifting.moving))
     return lifting if is_known else None
-
-
-def convolved(of: Convolution) -> Edge:
-    """The value of a contraction of a window as an element of one convolution."""
-    results = of.of_all_points(everywhere(of.graph, of.node, frozenset({of.step})))
-    return take(Builder(of.graph, of.node, of.node.domain), results, 0, of.step, of.step.expr)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from tempo_core.ir.dependence import cycle_sign, cycles
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import Convolution, convolution_of
 from tempo_core.ir.ranges.elements import Reads, reduced_ranges
-from tempo_core.ir.ranges.lifted import Pick, convolved, lifting_of, may_read_all_points, pick_of
+from tempo_core.ir.ranges.lifted import Pick, lifting_of, may_read_all_points, pick_of
 from tempo_core.ir.ranges.past_convolutions import PastConvolution, past_convolution_of
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.decisions import note
@@ -137,7 +137,7 @@ class _Lifting:
                 return
         convolution = convolution_of(self.graph, node)
         if convolution is not None and self._is_convolved(convolution):
-            self.take_over(node, convolved(convolution))
+            self.take_over(node, convolution.value())
             note(node.id, "computed as one convolution over {}", convolution.step)
             return
         past = past_convolution_of(self.graph, node)
@@ -173,8 +173,7 @@ class _Lifting:
         return (
             pays_to_convolve(of.width)
             and may_read_all_points(of.node.domain, frozenset({of.step}))
-            and self.is_there(of.x.edge.source, of.step)
-            and self.is_there(of.kernel.edge.source, of.step)
+            and all(self.is_there(each, of.step) for each in of.sources)
             and of.node.id not in self.cycles(frozenset({of.step}))
         )
 
