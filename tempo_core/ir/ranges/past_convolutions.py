@@ -44,17 +44,6 @@ class Operand:
         values = all_elements(build, self.element, self.step, 0)
         return build.add(ops.Flip(0), values) if self.is_suffix else values
 
-    def without_repeats(self, graph: Graph, others: str) -> Operand:
-        """The operand before it was repeated along dimensions that the other one, with the labels `others`, has."""
-        source = graph[self.element.source]
-        if not isinstance(source.op, ops.Broadcast):
-            return self
-        inner = compose(source.inputs[0], source.domain.steps, self.element.index)
-        labels = "".join(self.labels[axis] for axis in source.op.axes)
-        if inner is None or Point(self.step.expr) not in inner.index or not set(self.labels) <= {*labels, *others}:
-            return self
-        return replace(self, element=inner, labels=labels)
-
 
 @dataclass(frozen=True)
 class PastConvolution:
@@ -127,7 +116,6 @@ def past_convolution_of(graph: Graph, node: Node) -> PastConvolution | None:
             or left.step.bound_expr != right.step.bound_expr
         ):
             continue
-        left, right = left.without_repeats(graph, right.labels), right.without_repeats(graph, left.labels)
         kept = [k for k in range(len(labels)) if at is None or k != axes[0]]
         sizes = tuple(product.outputs[0].shape[k] for k in kept)
         rest = dropped(op.axes, axes[0]) if isinstance(op, ops.Reduce) else ()
