@@ -117,7 +117,7 @@ def _lifted(graph: Graph, node: Node, reads: Reads) -> Edge | None:
 
 def _convolved_or_picked(graph: Graph, node: Node) -> Edge | None:
     convolution, pick = convolution_of(graph, node), pick_of(graph, node)
-    if convolution is not None and pays_to_convolve(convolution.width):
+    if convolution is not None and pays_to_convolve(convolution.window.width):
         return convolution.value()
     past = past_convolution_of(graph, node)
     is_long = past is not None and window_width(past.index, past.step, node.domain) is None

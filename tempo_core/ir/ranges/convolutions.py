@@ -12,7 +12,7 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.elements import Along, Elements, range_of
 from tempo_core.ir.ranges.lifted import all_elements, everywhere
 from tempo_core.ir.ranges.scans import take
-from tempo_core.ir.ranges.window_reductions import bounded_window_of
+from tempo_core.ir.ranges.window_reductions import Window, window_of
 from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum
 
@@ -20,10 +20,10 @@ from tempo_core.symbolic.expr import Expr, Symbol, maximum
 class _Weights(Along[Edge]):
     """The weights of a whole window, as the first dimension: at the ends of the step, a reader takes those of the points that exist."""
 
-    def __init__(self, graph: Graph, like: Node, step: Symbol, span: Range, first: Expr, width: Expr):
+    def __init__(self, graph: Graph, like: Node, step: Symbol, span: Range, window: Window):
         super().__init__(graph, step, span)
-        self.build, self.width = everywhere(graph, like, frozenset({step})), width
-        self.starts = span.start - step.expr - first, maximum(-step.expr - first, 0)
+        self.build, self.width = everywhere(graph, like, frozenset({step})), window.width
+        self.starts = span.start - step.expr - window.first, maximum(-step.expr - window.first, 0)
 
     def of(self, edge: Edge, axis: int) -> Edge | None:
         is_whole = self.graph.edge_type(edge).shape[axis] == self.width and not self.moves(edge.steps)
@@ -62,12 +62,11 @@ class Convolution:
     kernel: Edge
     labels: tuple[tuple[int, ...], tuple[int, ...]]
     sources: frozenset[int]
-    first: Expr
-    width: Expr
+    window: Window
 
     def value(self) -> Edge:
         """What a point takes from the results for all points."""
-        build, (of_x, of_kernel), T = everywhere(self.graph, self.node, frozenset({self.step})), self.labels, self.step.bound_expr
+        build, (of_x, of_kernel), window = everywhere(self.graph, self.node, frozenset({self.step})), self.labels, self.window
         x, kernel = all_elements(build, self.element, self.step, 0), self.kernel
         free, features = (tuple(label for label in each if label < self.node.outputs[0].rank) for each in self.labels)
         channels = tuple(label for label in of_x if label not in free)
@@ -75,10 +74,10 @@ class Convolution:
         kernel = build.permuted(kernel, [0, *(of_kernel.index(k) + 1 for k in (*channels, *features))])
         sizes, outputs = build.type(x).shape[: len(free)], build.type(kernel).shape[1 + len(channels) :]
         depth = ops.product(build.type(x).shape[len(free) + 1 :])
-        x = build.add(ops.Reshape((*sizes, T, depth)), x)
-        kernel = build.add(ops.Reshape((self.width, depth, ops.product(outputs))), kernel)
-        conv = ops.Conv((1,), (-self.first,), (self.width - 1 + self.first,), (1,), (1,), Expr.of(1))
-        results = build.add(ops.Reshape((*sizes, T, *outputs)), build.add(conv, x, kernel))
+        x = build.add(ops.Reshape((*sizes, self.step.bound_expr, depth)), x)
+        kernel = build.add(ops.Reshape((window.width, depth, ops.product(outputs))), kernel)
+        conv = ops.Conv((1,), (-window.first,), (window.width - 1 + window.first,), (1,), (1,), Expr.of(1))
+        results = build.add(ops.Reshape((*sizes, self.step.bound_expr, *outputs)), build.add(conv, x, kernel))
         dimensions = [*free, -1, *features]  # -1 is the step
         results = build.permuted(results, [dimensions.index(label) for label in sorted(dimensions)])
         return take(Builder(self.graph, self.node, self.node.domain), results, 0, self.step, self.step.expr)
@@ -94,17 +93,17 @@ def convolution_of(graph: Graph, node: Node) -> Convolution | None:
     for axes in pairs:
         for slot in range(2):
             read = range_of(graph, node.inputs[slot], axes[slot])
-            window = None if read is None else bounded_window_of(read[1], read[0])
-            if read is None or window is None or read[0] not in node.domain:
+            window = None if read is None else window_of(read[1], read[0])
+            if read is None or window is None or read[0] not in node.domain or window.low != 0 or window.high != read[0].bound_expr:
                 continue
             elements = Elements(graph, node, *read)
             x = elements.of(node.inputs[slot], axes[slot])
-            kernel = _Weights(graph, node, *read, *window).of(node.inputs[1 - slot], axes[1 - slot])
+            kernel = _Weights(graph, node, *read, window).of(node.inputs[1 - slot], axes[1 - slot])
             if x is None or kernel is None or not any(read[0] in at.steps for at in x.index):
                 continue
             if any(size.steps for edge in (x, kernel) for size in graph.edge_type(edge).shape):
                 continue
             of_x, of_kernel = (left_out(labels[each], axes[each]) for each in (slot, 1 - slot))
             sources = frozenset({*elements.reads, kernel.source})
-            return Convolution(graph, node, read[0], x, kernel, (of_x, of_kernel), sources, *window)
+            return Convolution(graph, node, read[0], x, kernel, (of_x, of_kernel), sources, window)
     return None

@@ -18,7 +18,7 @@ from tempo_core.ir.ranges.scans import SCANS, positions_of_maxima, spread, take
 from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.ir.ranges.sums import Summation
 from tempo_core.ir.ranges.terms import Term, Terms
-from tempo_core.ir.ranges.window_reductions import bounded_window_of, of_blocks, of_bounded_windows, of_windows, window_of
+from tempo_core.ir.ranges.window_reductions import Window, of_blocks, of_windows, window_of
 from tempo_core.symbolic.condition import conjunction
 from tempo_core.symbolic.domain import Domain, Range, full_range
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -89,13 +89,8 @@ class Lifting:
         if isinstance(op, ops.Argmax) or index.steps != {step}:
             return None
         window, block = window_of(index, step), block_of(index, step)
-        if window is not None and (
-            gamma is None or (window.first >= 0 and window.low == 0)
-        ):  # a window that is cut in front begins later
+        if window is not None and (gamma is None or _has_constant_weights(window)):
             return take(point, of_windows(whole, fn, x, axis, window, gamma), axis, step, step.expr)
-        bounded = bounded_window_of(index, step)
-        if bounded is not None and gamma is None:
-            return take(point, of_bounded_windows(whole, fn, x, axis, *bounded), axis, step, step.expr)
         if block is not None and gamma is None:
             return take(point, of_blocks(whole, fn, x, axis, block), axis, step, step.expr)
         return None
@@ -162,6 +157,11 @@ def pick_of(graph: Graph, node: Node) -> Pick | None:
         return None
     assert element is not None
     return Pick(graph, node, step, index, element, elements.reads)
+
+
+def _has_constant_weights(window: Window) -> bool:
+    """Whether powers of a factor are the weights of a window: one that is cut in front begins later."""
+    return window.width.is_constant and window.low == 0 and provably_nonnegative(window.first)
 
 
 def is_scan(step: Symbol, index: Range) -> bool:

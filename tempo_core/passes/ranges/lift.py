@@ -171,7 +171,7 @@ class _Lifting:
     def _is_convolved(self, of: Convolution) -> bool:
         """Whether a contraction of windows is one convolution: all points are there, and the windows are too wide to be written out."""
         return (
-            pays_to_convolve(of.width)
+            pays_to_convolve(of.window.width)
             and may_read_all_points(of.node.domain, frozenset({of.step}))
             and all(self.is_there(each, of.step) for each in of.sources)
             and of.node.id not in self.cycles(frozenset({of.step}))
