@@ -23,7 +23,7 @@ from tempo_core.ir.dependence import ancestors
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import convolution_of
 from tempo_core.ir.ranges.elements import Elements, Reads, reduced_ranges
-from tempo_core.ir.ranges.lifted import is_scan, lifting_of, pick_of
+from tempo_core.ir.ranges.lifted import MovingScan, is_scan, lifting_of, may_read_all_points, picked
 from tempo_core.ir.ranges.past_convolutions import past_convolution_of
 from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.ir.types import is_float
@@ -116,14 +116,19 @@ def _lifted(graph: Graph, node: Node, reads: Reads) -> Edge | None:
 
 
 def _convolved_or_picked(graph: Graph, node: Node) -> Edge | None:
-    convolution, pick = convolution_of(graph, node), pick_of(graph, node)
+    convolution = convolution_of(graph, node)
     if convolution is not None and pays_to_convolve(convolution.window.width):
         return convolution.value()
     past = past_convolution_of(graph, node)
-    is_long = past is not None and window_width(past.index, past.step, node.domain) is None
-    if past is not None and is_long and pays_to_convolve(past.step.bound_expr):
+    if past is not None and _is_wide(node, past.operands[0]) and pays_to_convolve(past.operands[0].step.bound_expr):
         return past.value()
-    return None if pick is None or window_width(pick.index, pick.step, node.domain) is not None else pick.value()
+    pick = picked(graph, node)
+    return pick[1] if pick is not None and _is_wide(node, pick[0]) else None
+
+
+def _is_wide(node: Node, scan: MovingScan) -> bool:
+    is_readable = may_read_all_points(node.domain, scan.index.steps | {scan.step})
+    return is_readable and window_width(scan.index, scan.step, node.domain) is None
 
 
 @dataclass

@@ -43,7 +43,9 @@ class _Weights(Along[Edge]):
         return self.build.add(with_leading(op, self.width), *operands)
 
     def along_its_axis(self, node: Node, op: ops.Op, axis: int) -> Edge | None:
-        is_cut = isinstance(op, ops.Slice) and op.stride == 1 and op.stop - op.start == self.span.length and op.start in self.starts
+        is_cut = (
+            isinstance(op, ops.Slice) and op.stride == 1 and op.stop - op.start == self.span.length and op.start in self.starts
+        )
         return self.of(node.inputs[0], axis) if is_cut else None
 
 
@@ -94,7 +96,13 @@ def convolution_of(graph: Graph, node: Node) -> Convolution | None:
         for slot in range(2):
             read = range_of(graph, node.inputs[slot], axes[slot])
             window = None if read is None else window_of(read[1], read[0])
-            if read is None or window is None or read[0] not in node.domain or window.low != 0 or window.high != read[0].bound_expr:
+            if (
+                read is None
+                or window is None
+                or read[0] not in node.domain
+                or window.low != 0
+                or window.high != read[0].bound_expr
+            ):
                 continue
             elements = Elements(graph, node, *read)
             x = elements.of(node.inputs[slot], axes[slot])

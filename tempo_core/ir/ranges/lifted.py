@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from tempo_core.ir import ops
 from tempo_core.ir.axes import dropped
 from tempo_core.ir.builder import NEUTRAL, Builder, literal
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ranges.elements import Elements, Reads, range_of
+from tempo_core.ir.ranges.elements import Elements, FlippedElements, Reads, range_of
 from tempo_core.ir.ranges.scans import SCANS, positions_of_maxima, spread, take
 from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.ir.ranges.sums import Summation
@@ -116,47 +117,46 @@ def lifting_of(graph: Graph, node: Node, reads: Reads, finite: bool = False) -> 
     return lifting if is_known else None
 
 
-@dataclass
-class Pick:
-    """Elements of a prefix or suffix that moves with its readers, picked by position. `element` is the value at one point of the range."""
+class MovingScan(NamedTuple):
+    """A prefix or suffix of a step that moves with its readers. `element` is its value at one point, which reads the nodes `sources`.
 
-    graph: Graph
-    node: Node
+    `is_flipped`: the reader has it in reverse order.
+    """
+
     step: Symbol
     index: Range
     element: Edge
-    sources: set[int]
-
-    def value(self) -> Edge:
-        """`take(x[0:t + 1], i)` is `take(x[0:T], min(i, t))`."""
-        build, position, op = Builder(self.graph, self.node), self.node.inputs[1], self.node.op
-        assert isinstance(op, ops.Gather)
-        shape = build.type(position).shape
-        zero, start, last = (
-            build.add(ops.Broadcast(shape, ()), build.add(ops.Eval(bound)))
-            for bound in (Expr.of(0), self.index.start, self.index.stop - 1)
-        )
-        if self.index.start != 0:  # positions before the range are those of its first element
-            position = build.add(ops.Binary("add"), build.add(ops.Binary("maximum"), position, zero), start)
-        whole = all_elements(build, self.element, self.step, op.axis)
-        return build.add(op, whole, build.add(ops.Binary("minimum"), position, last))
+    sources: frozenset[int]
+    is_flipped: bool = False
 
 
-def pick_of(graph: Graph, node: Node) -> Pick | None:
-    """The pick that a node makes, if its range moves and is never empty. The search adds nodes to the graph."""
-    if not isinstance(node.op, ops.Gather) or node.op.batch:
-        return None
-    read = range_of(graph, node.inputs[0], node.op.axis)
+def moving_scan(graph: Graph, node: Node, edge: Edge, axis: int, or_flipped: bool = False) -> MovingScan | None:
+    """The moving prefix or suffix of which dimension `axis` of an operand consists; else None. The search adds nodes to the graph."""
+    read = range_of(graph, edge, axis, or_flipped)
     if read is None or not is_scan(*read) or not read[1].steps or not read[1].steps <= set(node.domain.steps):
         return None
-    step, index = read
-    elements = Elements(graph, node, step, index)
-    element = elements.of(node.inputs[0], node.op.axis)
-    is_element = element is not None and any(step in at.steps for at in element.index)
-    if not is_element or not provably_nonnegative(index.length - 1) or not may_read_all_points(node.domain, index.steps | {step}):
+    for kind in (Elements, FlippedElements) if or_flipped else (Elements,):
+        elements = kind(graph, node, *read)
+        element = elements.of(edge, axis)
+        if element is not None and any(read[0] in at.steps for at in element.index):
+            return MovingScan(*read, element, frozenset(elements.reads), kind is FlippedElements)
+    return None
+
+
+def picked(graph: Graph, node: Node) -> tuple[MovingScan, Edge] | None:
+    """The range out of which a node picks elements by position, if it is never empty, and `take(x[0:T], min(i, t))` for
+    `take(x[0:t + 1], i)`. The search adds nodes to the graph."""
+    op = node.op
+    scan = moving_scan(graph, node, node.inputs[0], op.axis) if isinstance(op, ops.Gather) and not op.batch else None
+    if scan is None or not provably_nonnegative(scan.index.length - 1):
         return None
-    assert element is not None
-    return Pick(graph, node, step, index, element, elements.reads)
+    assert isinstance(op, ops.Gather)
+    build, index, position = Builder(graph, node), scan.index, node.inputs[1]
+    zero, start, last = (build.filled(build.type(position).shape, bound) for bound in (Expr.of(0), index.start, index.stop - 1))
+    if index.start != 0:  # positions before the range are those of its first element
+        position = build.add(ops.Binary("add"), build.add(ops.Binary("maximum"), position, zero), start)
+    everything = all_elements(build, scan.element, scan.step, op.axis)
+    return scan, build.add(op, everything, build.add(ops.Binary("minimum"), position, last))
 
 
 def _has_constant_weights(window: Window) -> bool:

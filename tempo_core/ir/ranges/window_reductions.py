@@ -101,7 +101,9 @@ def _by_blocks(build: Builder, fn: str, x: Edge, axis: int, begin: Expr, size: E
     suffixes = SCANS[fn](build, rows, axis + 1, True)
     prefixes = preceding(build, SCANS[fn](build, rows, axis + 1, False), axis + 1, False, NEUTRAL[fn])
     flat = [build.add(ops.Reshape(shape), part) for part in (suffixes, prefixes)]
-    return build.add(ops.Binary(COMBINE[fn]), *(_cut(build, part, axis, begin + k * blocks[1], size) for k, part in enumerate(flat)))
+    return build.add(
+        ops.Binary(COMBINE[fn]), *(_cut(build, part, axis, begin + k * blocks[1], size) for k, part in enumerate(flat))
+    )
 
 
 def _together(build: Builder, fn: str, left: Edge, right: Edge, axis: int, shift: int, gamma: float | None) -> Edge:

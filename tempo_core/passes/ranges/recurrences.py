@@ -12,7 +12,7 @@ from tempo_core.ir.dependence import Nest, ancestors, cycle_sign, cycles, reache
 from tempo_core.ir.graph import Edge, Graph, Node, constant_number, is_identity
 from tempo_core.ir.types import is_float
 from tempo_core.ir.writes import chain
-from tempo_core.passes.base import operand_domains, read_at
+from tempo_core.passes.base import operand_domains, read_at, take_over
 from tempo_core.passes.clean.masks import equal_branches
 from tempo_core.passes.clean.view import View
 from tempo_core.passes.decisions import note
@@ -48,8 +48,7 @@ class Scan:
         place = Builder(graph, target, Domain(target.domain.steps))
         operands = [_at_all_points(place, edge, self.step) for edge in (self.coefficients, self.terms) if edge is not None]
         op = ops.CumSum(0, self.reverse) if self.coefficients is None else ops.LinearScan(0, self.reverse)
-        element = place.add(ops.Gather(0), outer.add(op, *operands), place.add(ops.Eval(self.step.expr)))
-        graph.put(replace(graph[element.source], id=target.id, name=target.name, where=target.where))
+        take_over(graph, target, place.add(ops.Gather(0), outer.add(op, *operands), place.add(ops.Eval(self.step.expr))))
         note(target.id, "computed for all points of {} by one scan: it is linear in its neighbour", self.step)
 
 

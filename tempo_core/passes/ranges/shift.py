@@ -15,7 +15,7 @@ from tempo_core.ir.ranges.elements import Along, Reads, reduced_ranges
 from tempo_core.ir.ranges.scans import spread
 from tempo_core.ir.ranges.window_reductions import window_of
 from tempo_core.ir.types import ROUNDED_ONCE
-from tempo_core.passes.base import Pass, remove_dead
+from tempo_core.passes.base import Pass, remove_dead, take_over
 from tempo_core.passes.decisions import note
 from tempo_core.passes.ranges.lift import streamed
 from tempo_core.symbolic.condition import TRUE, Bool, at_least_zero, conjunction
@@ -92,8 +92,7 @@ def _write_out(graph: Graph, node: Node, reads: Reads, streams: Set[int]) -> boo
         values = shifted.of_reduced()
         assert values is not None
         total = build.add(ops.Binary(COMBINE[shifted.fn]), total, shifted.element(values))
-    final = graph[total.source]
-    graph.put(replace(final, id=node.id, name=node.name, where=node.where))
+    take_over(graph, node, total)
     note(node.id, "its window of {} points of {} is written out, point by point", width, reads.step)
     return True
 

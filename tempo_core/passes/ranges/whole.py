@@ -6,15 +6,15 @@ own of the range. `p[t] @ v[0:t + 1]` is `p[t] @ v[0:T]` with zeros in p from t 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
 from tempo_core.ir.axes import places_of
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ranges.elements import Elements, range_of
-from tempo_core.ir.ranges.lifted import all_elements, is_scan
+from tempo_core.ir.ranges.elements import Elements
+from tempo_core.ir.ranges.lifted import MovingScan, all_elements, moving_scan
 from tempo_core.ir.ranges.scans import evaluated
 from tempo_core.ir.types import is_float
 from tempo_core.passes.clean.infinities import Infinities
@@ -88,27 +88,10 @@ class WholeStep:
         )
 
 
-def whole_steps(graph: Graph, node: Node, is_there: Callable[[int, Symbol], bool]) -> Iterator[WholeStep]:
-    """The dimensions of a node's operands that are prefixes or suffixes which move with the reader.
-
-    `is_there` says whether a node's values at all points of a step are there at once: those that the range reads must be.
-    """
-    if not isinstance(node.op, ops.Dot):
-        return
-    for slot, edge in enumerate(node.inputs):
+def moving_operands(graph: Graph, node: Node) -> Iterator[tuple[int, int, MovingScan]]:
+    """The dimensions of the operands of a product that are prefixes or suffixes which move with the reader: (operand, dimension, range)."""
+    for slot, edge in enumerate(node.inputs if isinstance(node.op, ops.Dot) else ()):
         for axis, size in enumerate(graph.edge_type(edge).shape):
-            read = range_of(graph, edge, axis) if size.steps else None
-            if read is None:
-                continue
-            step, index = read
-            moves = bool(index.steps) and index.steps <= set(node.domain.steps)
-            if not moves or not is_scan(step, index):
-                continue
-            if not is_there(node.id, step):
-                continue
-            elements = Elements(graph, node, step, index)
-            element = elements.of(edge, axis)
-            if element is None or not any(step in at.steps for at in element.index):
-                continue
-            if all(is_there(source, step) for source in elements.reads):
-                yield WholeStep(graph, node, slot, axis, step, index, element)
+            scan = moving_scan(graph, node, edge, axis) if size.steps else None
+            if scan is not None:
+                yield slot, axis, scan
