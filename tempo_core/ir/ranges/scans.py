@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, literal
-from tempo_core.ir.graph import Edge
+from tempo_core.ir.graph import Edge, is_identity
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Domain, Point, step_order
+from tempo_core.symbolic.domain import Domain, Point, full_range, step_order
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
 from tempo_core.symbolic.proof import provably_nonnegative
 
@@ -117,6 +117,14 @@ def evaluated(build: Builder, value: Expr) -> Edge:
     if domain.condition is TRUE:
         domain = Domain(tuple(s for s in domain.steps if s in value.steps))
     return build.add(ops.Eval(value), domain=domain)
+
+
+def at_all_points(each: Builder, value: Edge, step: Symbol) -> Edge:
+    """A value at all points of a step, which become its first dimension. `each` builds what is there at each point."""
+    domain = each.domain or each.like.domain
+    if not is_identity(value, each.graph[value.source], domain):
+        value = each.add(ops.Identity(), value)
+    return replace(value, index=tuple(full_range(s) if s == step else Point(s.expr) for s in domain.steps))
 
 
 def take(point: Builder, values: Edge, axis: int, step: Symbol, position: Expr) -> Edge:

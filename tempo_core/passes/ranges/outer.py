@@ -57,8 +57,7 @@ class OuterProducts:
 
     def _product(self, build: Builder, padded: Edge, other: Edge) -> Edge:
         left, right = (
-            Labelled(self._all(edge), (_POINT, *factor.labels))
-            for edge, factor in ((padded, self.padded), (other, self.other))
+            Labelled(self._all(edge), (_POINT, *factor.labels)) for edge, factor in ((padded, self.padded), (other, self.other))
         )
         shape = self.node.outputs[0].shape
         return repeated(build, product(build, left, right, (_POINT,)), tuple(range(len(shape))), shape)

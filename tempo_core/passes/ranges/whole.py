@@ -7,7 +7,8 @@ own of the range. `p[t] @ v[0:t + 1]` is `p[t] @ v[0:T]` with zeros in p from t 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 from tempo_core.ir import ops
 from tempo_core.ir.axes import places_of
@@ -15,10 +16,10 @@ from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.elements import Elements
 from tempo_core.ir.ranges.lifted import MovingScan, all_elements, moving_scan
-from tempo_core.ir.ranges.scans import evaluated
+from tempo_core.ir.ranges.scans import at_all_points, evaluated
 from tempo_core.ir.types import is_float
 from tempo_core.passes.clean.infinities import Infinities
-from tempo_core.symbolic.domain import Domain, Range, full_range, step_order
+from tempo_core.symbolic.domain import Domain, Range, step_order
 from tempo_core.symbolic.expr import Symbol
 
 
@@ -66,7 +67,9 @@ class WholeStep:
         steps = step_order(self.element.steps, self.graph.order)
         each, whole = (Builder(self.graph, self.node, Domain(of)) for of in (steps, tuple(s for s in steps if s != self.step)))
         is_prefix = bool(self.index.start == 0)
-        infinities = Infinities(each, whole, self._all, self.element, self.step, is_first=is_prefix)
+        infinities = Infinities(
+            each, whole, partial(at_all_points, each, step=self.step), self.element, self.step, is_first=is_prefix
+        )
         product = self._product(op, self._whole(infinities.finite()), masked)
         end = evaluated(self.build, self.index.stop - 1 if is_prefix else self.index.start)
         reached = infinities.reached(self.build, end, tuple(range(len(kept))))
@@ -79,13 +82,6 @@ class WholeStep:
 
     def _product(self, op: ops.Dot, operand: Edge, other: Edge) -> Edge:
         return self.build.add(op, *((operand, other) if self.slot == 0 else (other, operand)))
-
-    def _all(self, value: Edge) -> Edge:
-        """A value of each point, read at all points of the step."""
-        steps = self.graph[value.source].domain.steps
-        return replace(
-            value, index=tuple(full_range(s) if s == self.step else at for s, at in zip(steps, value.index, strict=True))
-        )
 
 
 def moving_operands(graph: Graph, node: Node) -> Iterator[tuple[int, int, MovingScan]]:
