@@ -135,6 +135,8 @@ def moving_scan(graph: Graph, node: Node, edge: Edge, axis: int, or_flipped: boo
     read = range_of(graph, edge, axis, or_flipped)
     if read is None or not is_scan(*read) or not read[1].steps or not read[1].steps <= set(node.domain.steps):
         return None
+    if not may_read_all_points(node.domain, read[1].steps | {read[0]}):
+        return None
     for kind in (Elements, FlippedElements) if or_flipped else (Elements,):
         elements = kind(graph, node, *read)
         element = elements.of(edge, axis)

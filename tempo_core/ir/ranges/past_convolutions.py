@@ -14,7 +14,7 @@ from tempo_core.ir.axes import dropped, left_out, operand_labels, reduced
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node, compose
 from tempo_core.ir.past_sums import PAST_SUMS
-from tempo_core.ir.ranges.lifted import MovingScan, all_elements, empty_is_neutral, everywhere, may_read_all_points, moving_scan
+from tempo_core.ir.ranges.lifted import MovingScan, all_elements, empty_is_neutral, everywhere, moving_scan
 from tempo_core.ir.ranges.scans import take
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Library
@@ -91,9 +91,8 @@ def past_convolution_of(graph: Graph, node: Node) -> PastConvolution | None:
         sizes = tuple(result[k] for k in kept)
         rest = dropped(op.axes, axes[0]) if isinstance(op, ops.Reduce) else ()
         of_each = ",".join("".join(left_out(each, axis)) for each, axis in zip(labels, places, strict=True))
-        of = PastConvolution(graph, node, (left, right), f"{of_each}->{''.join(fresh[k] for k in kept)}", sizes, rest)
-        if not any(size.steps for size in sizes) and may_read_all_points(node.domain, of.moving):
-            return of
+        if not any(size.steps for size in sizes):
+            return PastConvolution(graph, node, (left, right), f"{of_each}->{''.join(fresh[k] for k in kept)}", sizes, rest)
     return None
 
 

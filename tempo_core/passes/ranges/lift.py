@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
 from tempo_core.ir.builder import COMBINE, Builder
 from tempo_core.ir.dependence import cycle_sign, cycles
@@ -23,10 +22,9 @@ from tempo_core.passes.ranges.outer import outer_products
 from tempo_core.passes.ranges.recurrences import Scan, comes_in_order, lift_recurrences
 from tempo_core.passes.ranges.running import contracted_sums
 from tempo_core.passes.ranges.whole import WholeStep, moving_operands
-from tempo_core.prices import is_narrow, pays_to_convolve, worth_scanning
+from tempo_core.prices import pays_to_convolve, window_width, worth_scanning
 from tempo_core.symbolic.domain import Domain, Point, Range, identity
 from tempo_core.symbolic.expr import Symbol
-from tempo_core.symbolic.isl.relation import maximum_over
 
 
 @dataclass(frozen=True)
@@ -169,8 +167,7 @@ class _Lifting:
     def _is_whole(self, node: Node, scan: MovingScan) -> bool:
         """Whether all points of a prefix or suffix are there, and it grows with the step."""
         is_there = all(self.is_there(each, scan.step) for each in (node.id, *scan.sources))
-        is_readable = may_read_all_points(node.domain, scan.index.steps | {scan.step})
-        return is_there and is_readable and not _is_short(node, scan.index, scan.step)
+        return is_there and window_width(scan.index, scan.step, node.domain) is None
 
     def _is_convolved(self, of: Convolution) -> bool:
         """Whether a contraction of windows is one convolution: all points are there, and the windows are too wide to be written out."""
@@ -201,7 +198,7 @@ class _Lifting:
         if lifting is None:
             return None
         is_streamed = bool(lifting.sources & self.streams(step).keys())
-        if is_streamed and lifting.is_scan and _is_short(node, index, step):
+        if is_streamed and lifting.is_scan and window_width(index, step, node.domain) is not None:
             return None  # the loop keeps these few elements; a scan would keep all
         if lifting.each is not None and self._is_carried(node, reads, lifting.sources):
             return None if lifting.moving & node.domain.condition.steps else self._carried(node, reads, lifting.each)
@@ -240,11 +237,3 @@ class _Lifting:
         self._numbers.clear()
         self._streams.clear()
         return Edge(node.id, identity(node.domain))
-
-
-def _is_short(node: Node, index: Range, step: Symbol) -> bool:
-    """Whether a range stays as long as it is if the step grows: `0:min(t + 1, 3)`."""
-    try:
-        return is_narrow(maximum_over(index.length, node.domain), step.bound_expr)
-    except NonAffineError:
-        return False

@@ -24,7 +24,7 @@ _POINT = "point"  # the label of the dimension that points become
 
 @dataclass
 class OuterProducts:
-    """The products of two factors for all points of `step`: `padded` has zeros around its true elements along its dimension `axis`.
+    """The products of two factors for all points of `step`. Factor `slot` has zeros around its true elements along its dimension `axis`.
 
     That dimension has a position for each point of the step: the true elements are those from t on if `is_suffix`, else those
     up to t. `at` is where the sum reads the products.
@@ -33,8 +33,8 @@ class OuterProducts:
     graph: Graph
     node: Node
     products: Node
-    padded: Labelled
-    other: Labelled
+    factors: tuple[Labelled, Labelled]
+    slot: int
     axis: int
     pad: ops.Pad
     step: Symbol
@@ -44,23 +44,24 @@ class OuterProducts:
     def summed(self) -> Edge:
         """The sum over all points of the step."""
         build, each = Builder(self.graph, self.node), Builder(self.graph, self.products)
-        padded = each.add(replace(self.pad, axis=self.padded.labels.index(self.axis)), self.padded.edge)
+        factor, other = self.factors[self.slot], self.factors[1 - self.slot]
+        padded = each.add(replace(self.pad, axis=factor.labels.index(self.axis)), factor.edge)
         if not is_float(self.node.outputs[0].dtype):
-            return self._product(build, padded, each.add(ops.Identity(), self.other.edge))
-        infinities = Infinities(each, build, self._all, self.other.edge, self.step, is_first=self.is_suffix)
+            return self._product(build, padded, each.add(ops.Identity(), other.edge))
+        infinities = Infinities(each, build, self._all, other.edge, self.step, is_first=self.is_suffix)
         total = self._product(build, padded, infinities.finite())
-        kept = sorted((self.axis, *self.other.labels))
-        inner, positions = tuple(kept.index(label) for label in self.other.labels), build.add(ops.Iota(self.step.bound_expr))
+        kept = sorted((self.axis, *other.labels))
+        inner, positions = tuple(kept.index(label) for label in other.labels), build.add(ops.Iota(self.step.bound_expr))
         reached = Labelled(infinities.reached(build, positions, inner, kept.index(self.axis)), tuple(kept))
         shape = self.node.outputs[0].shape
         return build.add(ops.Binary("add"), total, repeated(build, reached, tuple(range(len(shape))), shape))
 
     def _product(self, build: Builder, padded: Edge, other: Edge) -> Edge:
-        left, right = (
-            Labelled(self._all(edge), (_POINT, *factor.labels)) for edge, factor in ((padded, self.padded), (other, self.other))
-        )
+        edges = (padded, other) if self.slot == 0 else (other, padded)
+        each = (Labelled(self._all(edge), (_POINT, *factor.labels)) for edge, factor in zip(edges, self.factors, strict=True))
+        total = product(build, *each, (_POINT,))
         shape = self.node.outputs[0].shape
-        return repeated(build, product(build, left, right, (_POINT,)), tuple(range(len(shape))), shape)
+        return repeated(build, total, tuple(range(len(shape))), shape)
 
     def _all(self, value: Edge) -> Edge:
         return replace(self.at, source=value.source, output=value.output)
@@ -87,10 +88,10 @@ def outer_products(graph: Graph, node: Node) -> list[OuterProducts]:
         slots = [slot for slot in range(2) if factors is not None and pad.axis in factors[slot].labels]
         if factors is None or len(slots) != 1:
             return []  # not a product, or a dimension that the factors share
-        padded, other = factors[slots[0]], factors[1 - slots[0]]
+        other = factors[1 - slots[0]]
         if list(other.labels) != sorted(other.labels):
             return []
-        outer.append(OuterProducts(graph, node, term, padded, other, pad.axis, pad, step, not is_prefix, edge))
+        outer.append(OuterProducts(graph, node, term, factors, slots[0], pad.axis, pad, step, not is_prefix, edge))
     return outer
 
 
