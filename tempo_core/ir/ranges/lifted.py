@@ -81,8 +81,7 @@ class Lifting:
         if self.is_scan and isinstance(op, ops.Argmax):
             element = take(point, positions_of_maxima(whole, x, axis, self.is_suffix), axis, step, self._last)
             if index.start != 0:
-                start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
-                element = point.add(ops.Binary("sub"), element, start)
+                element = point.add(ops.Binary("sub"), element, point.filled(point.type(element).shape, index.start))
             return empty_is_neutral(point, element, "sum", index)
         if self.is_scan:
             scan = SCANS[fn] if gamma is None else partial(_discounted, gamma)
@@ -209,7 +208,7 @@ def empty_is_neutral(point: Builder, element: Edge, fn: str, index: Range) -> Ed
     """`element`, or the neutral element where the range is empty."""
     if provably_nonnegative(index.stop - index.start - 1):
         return element
-    is_nonempty = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.stop - index.start >= 1)))
+    is_nonempty = point.filled(point.type(element).shape, index.stop - index.start >= 1)
     return point.add(ops.Where(), is_nonempty, element, spread(point, element, NEUTRAL[fn]))
 
 

@@ -48,11 +48,7 @@ def _cumprod(build: Builder, x: Edge, axis: int, suffixes: bool) -> Edge:
     """`y[k] = x[k] * y[k - 1]`. A scan forgets everything at a coefficient of 0; a product does not: 0 times infinity is NaN."""
     shape = build.type(x).shape
     first = Expr.of(0) if not suffixes else shape[axis] - 1
-    is_first = build.add(
-        ops.Compare("eq"),
-        build.add(ops.Iota(shape[axis])),
-        build.add(ops.Broadcast((shape[axis],), ()), build.add(ops.Eval(first))),
-    )
+    is_first = build.add(ops.Compare("eq"), build.add(ops.Iota(shape[axis])), build.filled((shape[axis],), first))
     is_first = build.add(ops.Broadcast(shape, (axis,)), is_first)
     zero = spread(build, x, 0.0)
     products = build.add(
@@ -78,8 +74,7 @@ def positions_of_maxima(build: Builder, x: Edge, axis: int, suffixes: bool) -> E
     places = build.add(ops.Broadcast(shape, (axis,)), build.add(ops.Iota(shape[axis])))
     if suffixes:  # the nearest element, on the way to the end, that is the greatest of its own suffix
         is_greatest = _is_as_great(build, x, greatest)
-        end = build.add(ops.Broadcast(shape, ()), build.add(ops.Eval(shape[axis])))
-        return _cummin(build, build.add(ops.Where(), is_greatest, places, end), axis, True)
+        return _cummin(build, build.add(ops.Where(), is_greatest, places, build.filled(shape, shape[axis])), axis, True)
     is_first = build.add(ops.Compare("eq"), places, spread(build, places, 0))
     is_new = build.add(ops.Unary("not"), _is_as_great(build, x, before(build, greatest, axis, False, 0)))
     is_new = build.add(ops.Binary("or"), is_first, build.add(ops.Binary("and"), is_new, _is_as_great(build, x, greatest)))
