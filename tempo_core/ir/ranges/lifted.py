@@ -50,6 +50,12 @@ class Lifting:
         return bool(self.reads.index.stop == self.reads.step.bound_expr)
 
     @property
+    def order(self) -> str:
+        """Whether each point adds its own element to the range of the one before ("<"), or of the one after (">"); else ""."""
+        t, index, bound = self.reads.step.expr, self.reads.index, self.reads.step.bound_expr
+        return "<" if (index.start, index.stop) == (Expr.of(0), t + 1) else ">" if (index.start, index.stop) == (t, bound) else ""
+
+    @property
     def moving(self) -> frozenset[Symbol]:
         return self.reads.index.steps | {self.reads.step}
 

@@ -21,7 +21,7 @@ from tempo_core.passes.ranges.linear_attention import Blocks, in_blocks
 from tempo_core.passes.ranges.outer import outer_products
 from tempo_core.passes.ranges.recurrences import Scan, comes_in_order, lift_recurrences
 from tempo_core.passes.ranges.running import contracted_sums
-from tempo_core.passes.ranges.whole import WholeStep, moving_operands
+from tempo_core.passes.ranges.whole import whole_steps
 from tempo_core.prices import pays_to_convolve, window_width, worth_scanning
 from tempo_core.symbolic.domain import Domain, Point, Range, identity
 from tempo_core.symbolic.expr import Symbol
@@ -147,8 +147,8 @@ class _Lifting:
         past = past_convolution_of(graph, node)
         if past is not None and self._is_over_the_past(past):
             yield past.value(), "computed as one convolution with the whole past over {}", past.operands[0].step
-        for (step, index, *_), value in self._of_whole_steps(node):
-            yield value, "computed with all points of {}, of which each point takes {}", step, index
+        for scan, value in self._of_whole_steps(node):
+            yield value, "computed with all points of {}, of which each point takes {}", scan.step, scan.index
         outer = outer_products(graph, node)
         if outer and all(self.is_there(products.products.id, products.step) for products in outer):
             add = functools.partial(Builder(graph, node).add, ops.Binary("add"))
@@ -160,9 +160,9 @@ class _Lifting:
         for scan, value in [] if pick is None else [pick]:
             if self._is_whole(node, scan):
                 yield scan, value
-        for slot, axis, scan in moving_operands(self.graph, node):
-            if self._is_whole(node, scan):
-                yield scan, WholeStep(self.graph, node, slot, axis, *scan[:3]).value()
+        for wide in whole_steps(self.graph, node):
+            if self._is_whole(node, wide.scan):
+                yield wide.scan, wide.value()
 
     def _is_whole(self, node: Node, scan: MovingScan) -> bool:
         """Whether all points of a prefix or suffix are there, and it grows with the step."""
@@ -200,36 +200,26 @@ class _Lifting:
         is_streamed = bool(lifting.sources & self.streams(step).keys())
         if is_streamed and lifting.is_scan and window_width(index, step, node.domain) is not None:
             return None  # the loop keeps these few elements; a scan would keep all
-        if lifting.each is not None and self._is_carried(node, reads, lifting.sources):
-            return None if lifting.moving & node.domain.condition.steps else self._carried(node, reads, lifting.each)
+        signs = {self.streams(step)[source] for source in lifting.sources & self.streams(step).keys()}
+        if lifting.each is not None and isinstance(node.op, ops.Reduce) and signs == {lifting.order}:
+            return (
+                None if lifting.moving & node.domain.condition.steps else self._carried(node, step, lifting.each, lifting.order)
+            )
         cycle = self.cycles(lifting.moving)
         if node.id in cycle and any(cycle.get(source) == cycle[node.id] for source in lifting.sources):
             return None
         if is_streamed and not lifting.is_scan:
             return None
-        t = step.expr
-        is_of_all = index.stop == t + 1 if index.start == 0 else lifting.is_suffix and index.start == t
         is_sum = isinstance(node.op, ops.Dot) or (isinstance(node.op, ops.Reduce) and node.op.fn == "sum")
-        if lifting.each is not None and is_sum and is_of_all and not any(isinstance(at, Range) for at in lifting.each.index):
+        if lifting.each is not None and is_sum and lifting.order and not any(isinstance(at, Range) for at in lifting.each.index):
             self.scans.append(Scan(node, step, lifting.is_suffix, None, lifting.each))
         return lifting.value()
 
-    def _is_carried(self, node: Node, reads: Reads, sources: set[int]) -> bool:
-        """Whether a loop computes the elements in the order in which they are reduced: then it reduces them as it goes."""
-        t, index = reads.step.expr, reads.index
-        if not isinstance(node.op, ops.Reduce):
-            return False
-        is_prefix, is_suffix = index.start == 0 and index.stop == t + 1, index.start == t and index.stop == reads.step.bound_expr
-        streams = self.streams(reads.step)
-        signs = {streams[source] for source in sources if source in streams}
-        return (bool(is_prefix) and signs == {"<"}) or (bool(is_suffix) and signs == {">"})
-
-    def _carried(self, node: Node, reads: Reads, each: Edge) -> Edge:
-        """The reduction as a recurrence: that of the neighbour, and the reader's own element."""
-        t, bound = reads.step.expr, reads.step.bound_expr
-        is_prefix = bool(reads.index.start == 0)
-        has_neighbour, neighbour = (t >= 1, t - 1) if is_prefix else (t <= bound - 2, t + 1)
-        at = tuple(Point(neighbour if s == reads.step else s.expr) for s in node.domain.steps)
+    def _carried(self, node: Node, step: Symbol, each: Edge, order: str) -> Edge:
+        """The reduction as a recurrence: that of the neighbour, and the reader's own element, which a loop computes in this order."""
+        t, bound = step.expr, step.bound_expr
+        has_neighbour, neighbour = (t >= 1, t - 1) if order == "<" else (t <= bound - 2, t + 1)
+        at = tuple(Point(neighbour if s == step else s.expr) for s in node.domain.steps)
         build = Builder(self.graph, node, Domain(node.domain.steps, node.domain.condition & has_neighbour))
         value = build.add(ops.Binary(COMBINE[node.op.fn]), Edge(node.id, at), each)  # type: ignore[attr-defined]
         branches = replace(value, condition=has_neighbour), each

@@ -19,31 +19,25 @@ from tempo_core.ir.ranges.lifted import MovingScan, all_elements, moving_scan
 from tempo_core.ir.ranges.scans import at_all_points, evaluated
 from tempo_core.ir.types import is_float
 from tempo_core.passes.clean.infinities import Infinities
-from tempo_core.symbolic.domain import Domain, Range, step_order
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.domain import Domain, step_order
 
 
 @dataclass
 class WholeStep:
-    """Dimension `axis` of operand `slot` of a node, which is a prefix or suffix `index` of a step, and the rewrites of that node.
-
-    `element` is the value of the operand at one point of the range.
-    """
+    """Dimension `axis` of operand `slot` of a product, which is a prefix or suffix that moves with the reader, and the product's rewrites."""
 
     graph: Graph
     node: Node
     slot: int
     axis: int
-    step: Symbol
-    index: Range
-    element: Edge
+    scan: MovingScan
 
     def __post_init__(self) -> None:
         self.build = Builder(self.graph, self.node)
 
     def value(self) -> Edge | None:
         """The node's value by the whole step; None if it is no simpler."""
-        op = self.node.op
+        op, (step, index, element, *_) = self.node.op, self.scan
         assert isinstance(op, ops.Dot)
         contracts, batches = (op.left_contract, op.right_contract), (op.left_batch, op.right_batch)
         contract, other = contracts[self.slot], self.node.inputs[1 - self.slot]
@@ -51,43 +45,41 @@ class WholeStep:
             return None
         places = places_of(self.graph, self.node)[self.slot]
         if self.axis not in contract:
-            if not other.steps & (self.index.steps | {self.step}):
+            if not other.steps & (index.steps | {step}):
                 return None  # the product is a function of single points
-            product = self._product(op, self._whole(self.element), other)
-            return self.build.add(ops.Slice(places[self.axis], self.index.start, self.index.stop), product)
+            product = self._product(op, self._whole(element), other)
+            return self.build.add(ops.Slice(places[self.axis], index.start, index.stop), product)
         axis = contracts[1 - self.slot][contract.index(self.axis)]
-        if Elements(self.graph, self.node, self.step, self.index).of(other, axis) is not None:
+        if Elements(self.graph, self.node, step, index).of(other, axis) is not None:
             return None  # a sum of products of elements: a loop adds these up
-        masked = self.build.add(ops.Pad(axis, self.index.start, self.step.bound_expr - self.index.stop), other)
+        masked = self.build.add(ops.Pad(axis, index.start, step.bound_expr - index.stop), other)
         if not is_float(self.node.outputs[0].dtype):
-            return self._product(op, self._whole(self.element), masked)
+            return self._product(op, self._whole(element), masked)
         kept = [places[a] for a in sorted(places)]
         if contract != (self.axis,) or kept != sorted(kept):
             return None
-        steps = step_order(self.element.steps, self.graph.order)
-        each, whole = (Builder(self.graph, self.node, Domain(of)) for of in (steps, tuple(s for s in steps if s != self.step)))
-        is_prefix = bool(self.index.start == 0)
-        infinities = Infinities(
-            each, whole, partial(at_all_points, each, step=self.step), self.element, self.step, is_first=is_prefix
-        )
+        steps = step_order(element.steps, self.graph.order)
+        each, whole = (Builder(self.graph, self.node, Domain(of)) for of in (steps, tuple(s for s in steps if s != step)))
+        is_prefix = bool(index.start == 0)
+        infinities = Infinities(each, whole, partial(at_all_points, each, step=step), element, step, is_first=is_prefix)
         product = self._product(op, self._whole(infinities.finite()), masked)
-        end = evaluated(self.build, self.index.stop - 1 if is_prefix else self.index.start)
+        end = evaluated(self.build, index.stop - 1 if is_prefix else index.start)
         reached = infinities.reached(self.build, end, tuple(range(len(kept))))
         return self.build.add(
             ops.Binary("add"), product, self.build.add(ops.Broadcast(self.node.outputs[0].shape, tuple(kept)), reached)
         )
 
     def _whole(self, element: Edge) -> Edge:
-        return all_elements(self.build, element, self.step, self.axis)
+        return all_elements(self.build, element, self.scan.step, self.axis)
 
     def _product(self, op: ops.Dot, operand: Edge, other: Edge) -> Edge:
         return self.build.add(op, *((operand, other) if self.slot == 0 else (other, operand)))
 
 
-def moving_operands(graph: Graph, node: Node) -> Iterator[tuple[int, int, MovingScan]]:
-    """The dimensions of the operands of a product that are prefixes or suffixes which move with the reader: (operand, dimension, range)."""
+def whole_steps(graph: Graph, node: Node) -> Iterator[WholeStep]:
+    """The dimensions of a product's operands that are prefixes or suffixes which move with the reader."""
     for slot, edge in enumerate(node.inputs if isinstance(node.op, ops.Dot) else ()):
         for axis, size in enumerate(graph.edge_type(edge).shape):
             scan = moving_scan(graph, node, edge, axis) if size.steps else None
             if scan is not None:
-                yield slot, axis, scan
+                yield WholeStep(graph, node, slot, axis, scan)
