@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 from tempo_core.ir import ops
 from tempo_core.ir.axes import dropped
@@ -122,7 +121,8 @@ def lifting_of(graph: Graph, node: Node, reads: Reads, finite: bool = False) -> 
     return lifting if is_known else None
 
 
-class MovingScan(NamedTuple):
+@dataclass(frozen=True)
+class MovingScan:
     """A prefix or suffix of a step that moves with its readers. `element` is its value at one point, which reads the nodes `sources`.
 
     `is_flipped`: the reader has it in reverse order.
@@ -168,7 +168,7 @@ def picked(graph: Graph, node: Node) -> tuple[MovingScan, Edge] | None:
 
 def _has_constant_weights(window: Window) -> bool:
     """Whether powers of a factor are the weights of a window: one that is cut in front begins later."""
-    return window.width.is_constant and window.low == 0 and provably_nonnegative(window.first)
+    return window.width.is_constant and bool(window.low == 0) and provably_nonnegative(window.first)
 
 
 def is_scan(step: Symbol, index: Range) -> bool:

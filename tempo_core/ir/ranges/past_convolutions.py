@@ -43,7 +43,7 @@ class PastConvolution:
 
     def value(self) -> Edge:
         """What a point takes from the sums for all points."""
-        whole, (step, index, *_) = everywhere(self.graph, self.node, self.moving), self.operands[0]
+        whole, step, index = everywhere(self.graph, self.node, self.moving), self.operands[0].step, self.operands[0].index
         type = TensorType(self.node.outputs[0].dtype, (step.bound_expr, *self.sizes))
         cost = 15 * NOMINAL_ROUNDS * ops.size(type), 8 * ops.size(type)
         op = ops.Udf(Library(PAST_SUMS, (("labels", self.labels),)), (type,), name="convolution", cost=cost)

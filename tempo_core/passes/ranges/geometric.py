@@ -15,6 +15,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, literal
 from tempo_core.ir.graph import Edge, Graph, Node, constant_number, is_identity
 from tempo_core.ir.labelled import Labelled, product, repeated
+from tempo_core.ir.ranges.lifted import everywhere
 from tempo_core.passes.base import operand_domains, read_at, redirect, take_over
 from tempo_core.passes.decisions import note
 from tempo_core.passes.ranges.factors import factors_of
@@ -66,7 +67,7 @@ class Geometric:
             Labelled(replace(edge, index=at), (_POINT, *factor.labels))
             for edge, factor in zip((left, right), factors, strict=True)
         )
-        whole = Builder(self.graph, self.node, Domain(tuple(step for step in self.node.domain.steps if step != self.step)))
+        whole = everywhere(self.graph, self.node, frozenset({self.step}))
         shape = self.node.outputs[0].shape
         total = repeated(whole, product(whole, first, second, (_POINT,)), tuple(range(len(shape))), shape)
         if start is not None and constant_number(self.graph, start.source) != 0:

@@ -15,6 +15,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.labelled import Label, Labelled, combined, product, reduced, repeated
+from tempo_core.ir.ranges.lifted import everywhere
 from tempo_core.ir.ranges.scans import at_all_points, evaluated, spread
 from tempo_core.ir.types import is_float
 from tempo_core.passes.ranges.running import Contraction, Pairing, Reader, RunningSum
@@ -49,7 +50,7 @@ class Blocks:
 
     def builder(self, node: Node) -> Builder:
         """Builds what is there once for all points of the step."""
-        return Builder(self.graph, node, Domain(tuple(s for s in node.domain.steps if s != self.step)))
+        return everywhere(self.graph, node, frozenset({self.step}))
 
     def _finite(self, factor: Labelled) -> Labelled:
         """A factor at all points, with zeros in place of what is not finite: a decay of zero times infinity would be NaN."""

@@ -58,10 +58,9 @@ class OuterProducts:
 
     def _product(self, build: Builder, padded: Edge, other: Edge) -> Edge:
         edges = (padded, other) if self.slot == 0 else (other, padded)
-        each = (Labelled(self._all(edge), (_POINT, *factor.labels)) for edge, factor in zip(edges, self.factors, strict=True))
-        total = product(build, *each, (_POINT,))
+        left, right = (Labelled(self._all(e), (_POINT, *factor.labels)) for e, factor in zip(edges, self.factors, strict=True))
         shape = self.node.outputs[0].shape
-        return repeated(build, total, tuple(range(len(shape))), shape)
+        return repeated(build, product(build, left, right, (_POINT,)), tuple(range(len(shape))), shape)
 
     def _all(self, value: Edge) -> Edge:
         return replace(self.at, source=value.source, output=value.output)

@@ -10,6 +10,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, literal
 from tempo_core.ir.dependence import Nest, ancestors, cycle_sign, cycles, reached
 from tempo_core.ir.graph import Edge, Graph, Node, constant_number, is_identity
+from tempo_core.ir.ranges.lifted import everywhere
 from tempo_core.ir.ranges.scans import at_all_points
 from tempo_core.ir.types import is_float
 from tempo_core.ir.writes import chain
@@ -45,7 +46,7 @@ class Scan:
     def put(self, graph: Graph) -> None:
         """Make the node the element of the scan at its point."""
         target = self.node
-        outer = Builder(graph, target, Domain(tuple(s for s in target.domain.steps if s != self.step)))
+        outer = everywhere(graph, target, frozenset({self.step}))
         place = Builder(graph, target, Domain(target.domain.steps))
         operands = [at_all_points(place, edge, self.step) for edge in (self.coefficients, self.terms) if edge is not None]
         op = ops.CumSum(0, self.reverse) if self.coefficients is None else ops.LinearScan(0, self.reverse)

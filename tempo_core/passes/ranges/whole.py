@@ -37,7 +37,7 @@ class WholeStep:
 
     def value(self) -> Edge | None:
         """The node's value by the whole step; None if it is no simpler."""
-        op, (step, index, element, *_) = self.node.op, self.scan
+        op, step, index, element = self.node.op, self.scan.step, self.scan.index, self.scan.element
         assert isinstance(op, ops.Dot)
         contracts, batches = (op.left_contract, op.right_contract), (op.left_batch, op.right_batch)
         contract, other = contracts[self.slot], self.node.inputs[1 - self.slot]
