@@ -147,22 +147,14 @@ class _Lifting:
         past = past_convolution_of(graph, node)
         if past is not None and self._is_over_the_past(past):
             yield past.value(), "computed as one convolution with the whole past over {}", past.operands[0].step
-        for scan, value in self._of_whole_steps(node):
-            yield value, "computed with all points of {}, of which each point takes {}", scan.step, scan.index
+        pick = picked(graph, node)
+        for scan, value in (*([] if pick is None else [pick]), *whole_steps(graph, node)):
+            if self._is_whole(node, scan):
+                yield value, "computed with all points of {}, of which each point takes {}", scan.step, scan.index
         outer = outer_products(graph, node)
         if outer and all(self.is_there(products.products.id, products.step) for products in outer):
             add = functools.partial(Builder(graph, node).add, ops.Binary("add"))
             yield functools.reduce(add, [products.summed() for products in outer]), "computed as a sum of outer products"
-
-    def _of_whole_steps(self, node: Node) -> Iterator[tuple[MovingScan, Edge | None]]:
-        """What picks elements out of prefixes and suffixes, or multiplies them, with all points of a step in their place."""
-        pick = picked(self.graph, node)
-        for scan, value in [] if pick is None else [pick]:
-            if self._is_whole(node, scan):
-                yield scan, value
-        for wide in whole_steps(self.graph, node):
-            if self._is_whole(node, wide.scan):
-                yield wide.scan, wide.value()
 
     def _is_whole(self, node: Node, scan: MovingScan) -> bool:
         """Whether all points of a prefix or suffix are there, and it grows with the step."""

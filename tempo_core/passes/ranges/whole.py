@@ -76,10 +76,10 @@ class WholeStep:
         return self.build.add(op, *((operand, other) if self.slot == 0 else (other, operand)))
 
 
-def whole_steps(graph: Graph, node: Node) -> Iterator[WholeStep]:
-    """The dimensions of a product's operands that are prefixes or suffixes which move with the reader."""
+def whole_steps(graph: Graph, node: Node) -> Iterator[tuple[MovingScan, Edge | None]]:
+    """The prefixes and suffixes in a product's operands that move with the reader, and the product by the whole step, if that is simpler."""
     for slot, edge in enumerate(node.inputs if isinstance(node.op, ops.Dot) else ()):
         for axis, size in enumerate(graph.edge_type(edge).shape):
             scan = moving_scan(graph, node, edge, axis) if size.steps else None
             if scan is not None:
-                yield WholeStep(graph, node, slot, axis, scan)
+                yield scan, WholeStep(graph, node, slot, axis, scan).value()
