@@ -11,7 +11,7 @@ from functools import partial
 
 from tempo_core.ir import ops
 from tempo_core.ir.axes import dropped
-from tempo_core.ir.builder import NEUTRAL, Builder, literal
+from tempo_core.ir.builder import NEUTRAL, Builder, literal, zeros_outside
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.elements import Elements, FlippedElements, Reads, range_of
 from tempo_core.ir.ranges.scans import SCANS, positions_of_maxima, spread, take
@@ -214,8 +214,7 @@ def empty_is_neutral(point: Builder, element: Edge, fn: str, index: Range) -> Ed
     """`element`, or the neutral element where the range is empty."""
     if provably_nonnegative(index.stop - index.start - 1):
         return element
-    is_nonempty = point.filled(point.type(element).shape, index.stop - index.start >= 1)
-    return point.add(ops.Where(), is_nonempty, element, spread(point, element, NEUTRAL[fn]))
+    return zeros_outside(point, element, point.add(ops.Eval(index.stop - index.start >= 1)), (), NEUTRAL[fn])
 
 
 def _discounted(gamma: float, build: Builder, x: Edge, axis: int, suffixes: bool) -> Edge:

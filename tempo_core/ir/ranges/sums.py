@@ -86,8 +86,6 @@ class Summation:
         return moved(self.point, tuple(powers.values()), off, lambda lower: self._moment(moments, lower))
 
     def _moment(self, moments: Moments, powers: Powers) -> Edge | None:
-        if not any(powers):
-            return self._weights() if self.term.element is not None else self._taken(moments.counts)
         moment = moments.of(powers)
         return None if moment is None else self._taken(moment)
 

@@ -163,20 +163,14 @@ class _Lifting:
 
     def _is_convolved(self, of: Convolution) -> bool:
         """Whether a contraction of windows is one convolution: all points are there, and the windows are too wide to be written out."""
-        return (
-            pays_to_convolve(of.window.width)
-            and may_read_all_points(of.node.domain, frozenset({of.step}))
-            and all(self.is_there(each, of.step) for each in of.sources)
-            and of.node.id not in self.cycles(frozenset({of.step}))
-        )
+        moving = frozenset({of.step})
+        is_there = may_read_all_points(of.node.domain, moving) and all(self.is_there(each, of.step) for each in of.sources)
+        return pays_to_convolve(of.window.width) and is_there and of.node.id not in self.cycles(moving)
 
     def _is_over_the_past(self, of: PastConvolution) -> bool:
         """Whether all points of both operands are there, and ranges have more than a few."""
-        return (
-            pays_to_convolve(of.operands[0].step.bound_expr)
-            and all(self._is_whole(of.node, each) for each in of.operands)
-            and of.node.id not in self.cycles(of.moving)
-        )
+        is_there = pays_to_convolve(of.operands[0].step.bound_expr) and all(self._is_whole(of.node, each) for each in of.operands)
+        return is_there and of.node.id not in self.cycles(of.moving)
 
     def is_there(self, node_id: int, step: Symbol) -> bool:
         """Whether a value is there at all points of a step at once. A loop gives one point after the other, and so does the host."""
@@ -193,7 +187,7 @@ class _Lifting:
         if is_streamed and lifting.is_scan and window_width(index, step, node.domain) is not None:
             return None  # the loop keeps these few elements; a scan would keep all
         signs = {self.streams(step)[source] for source in lifting.sources & self.streams(step).keys()}
-        if lifting.each is not None and isinstance(node.op, ops.Reduce) and signs == {lifting.order}:
+        if lifting.each is not None and isinstance(node.op, ops.Reduce) and lifting.order and signs == {lifting.order}:
             return (
                 None if lifting.moving & node.domain.condition.steps else self._carried(node, step, lifting.each, lifting.order)
             )
