@@ -187,6 +187,20 @@ def test_reductions_against_the_order_of_the_loop_wait_for_its_end():
     assert ops_of(graph, CumSum) and len(ops_of(graph, Merge)) == 1
 
 
+def test_a_reduction_of_what_two_loops_make_waits_for_their_ends():
+    """Values of a loop forwards and of one backwards have no order, and neither has a range without the reader's own point."""
+    loops = """\
+%5 h = Merge(type=float32[])(%4[i, t] if t == 0, %6[i, t - 1] if t >= 1) : float32[] over (i, t)
+%6 = Unary(fn="tanh")(%5[i, t]) : float32[] over (i, t)
+%7 g = Merge(type=float32[])(%4[i, t] if t == T - 1, %8[i, t + 1] if t <= T - 2) : float32[] over (i, t)
+%8 = Unary(fn="tanh")(%7[i, t]) : float32[] over (i, t)
+%10 = Binary(fn="add")(%6[i, t], %8[i, t]) : float32[] over (i, t)
+%9 = Reduce(fn="sum", axes=(0,))(%10[i, 0:t]) : float32[] over (i, t)
+"""
+    graph = after(HEAD + loops + TAIL, Lift())
+    assert ops_of(graph, CumSum) and len(ops_of(graph, Merge)) == 2
+
+
 def test_inside_a_loop_over_another_step_all_points_are_there():
     text = """\
 %5 h = Merge(type=float32[])(%4[i, t] if i == 0, %9[i - 1, t] if i >= 1) : float32[] over (i, t)
