@@ -151,8 +151,10 @@ def moving_scan(graph: Graph, node: Node, edge: Edge, axis: int, or_flipped: boo
 
 
 def picked(graph: Graph, node: Node) -> tuple[MovingScan, Edge] | None:
-    """The range out of which a node picks elements by position, if it is never empty, and `take(x[0:T], min(i, t))` for
-    `take(x[0:t + 1], i)`. The search adds nodes to the graph."""
+    """The prefix or suffix out of which a node picks elements, if it is never empty, and the same elements out of all points.
+
+    `take(x[0:t + 1], i)` is `take(x[0:T], min(i, t))`. The search adds nodes to the graph.
+    """
     op = node.op
     scan = moving_scan(graph, node, node.inputs[0], op.axis) if isinstance(op, ops.Gather) and not op.batch else None
     if scan is None or not provably_nonnegative(scan.index.length - 1):

@@ -6,13 +6,12 @@ reverse order, the products are those of a convolution with the whole past.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tempo_core.ir import ops
 from tempo_core.ir.axes import dropped, left_out, operand_labels, reduced
 from tempo_core.ir.builder import Builder
-from tempo_core.ir.graph import Edge, Graph, Node, compose
+from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.past_sums import PAST_SUMS
 from tempo_core.ir.ranges.lifted import MovingScan, all_elements, empty_is_neutral, everywhere, moving_scan
 from tempo_core.ir.ranges.scans import take
@@ -64,28 +63,18 @@ def past_convolution_of(graph: Graph, node: Node) -> PastConvolution | None:
     op, product = node.op, node
     if not isinstance(op, (ops.Dot, ops.Reduce)) or node.outputs[0].dtype != "float32":
         return None
-    edges: Sequence[Edge | None] = node.inputs
     if isinstance(op, ops.Reduce):
         product = graph[node.inputs[0].source]
         is_product = isinstance(product.op, ops.Binary) and product.op.fn == "mul"
         if op.fn != "sum" or not is_product or not node.inputs[0].is_own_point(product.domain):
             return None
-        edges = [compose(edge, product.domain.steps, node.inputs[0].index) for edge in product.inputs]
     shapes, result = [type.shape for type in graph.input_types(product)], product.outputs[0].shape
     fresh = [chr(ord("a") + k) for k in range(len(result) + len(reduced(product.op)))]
     labels = operand_labels(product.op, shapes, result, fresh[: len(result)], fresh[len(result) :])
     for axes in reduced(op):
         places = axes if isinstance(op, ops.Dot) else axes * 2
-        found = [
-            None if edge is None else moving_scan(graph, node, edge, axis, True) for edge, axis in zip(edges, places, strict=True)
-        ]
-        left, right = found
-        if (
-            left is None
-            or right is None
-            or left.step.bound_expr != right.step.bound_expr
-            or _is_reversed(left) == _is_reversed(right)
-        ):
+        left, right = (moving_scan(graph, node, edge, axis, True) for edge, axis in zip(product.inputs, places, strict=True))
+        if left is None or right is None or not _is_convolution(left, right):
             continue
         kept = [k for k in range(len(result)) if isinstance(op, ops.Dot) or k != axes[0]]
         sizes = tuple(result[k] for k in kept)
@@ -96,6 +85,7 @@ def past_convolution_of(graph: Graph, node: Node) -> PastConvolution | None:
     return None
 
 
-def _is_reversed(scan: MovingScan) -> bool:
-    """Whether an operand, as a prefix of the step or of the step in reverse order, comes in reverse order."""
-    return bool(scan.index.start == 0) == scan.is_flipped
+def _is_convolution(left: MovingScan, right: MovingScan) -> bool:
+    """Whether one of two operands, as a prefix of the step or of the step in reverse order, comes in reverse order, and the other not."""
+    is_reversed, other = (bool(each.index.start == 0) == each.is_flipped for each in (left, right))
+    return is_reversed != other and bool(left.step.bound_expr == right.step.bound_expr)
