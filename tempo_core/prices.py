@@ -11,13 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tempo_core.errors import NonAffineError
 from tempo_core.ir import costs, ops
 from tempo_core.ir.graph import Node
 from tempo_core.ir.ops import Types, product
 from tempo_core.ir.ops.work import CALL, CHEAP, DEAR, HELD, INDEXED, PLAIN, PRODUCT, SCAN, SORT, VIEW, size
 from tempo_core.ir.types import ITEM_SIZE, TensorType, is_float
-from tempo_core.symbolic.domain import Domain
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.domain import Domain, Range
+from tempo_core.symbolic.expr import Expr, Symbol, maximum
+from tempo_core.symbolic.isl.relation import maximum_over
+from tempo_core.symbolic.proof import provably_nonnegative
 
 N = TypeVar("N", int, float)
 NOT_MEASURED = "not measured"
@@ -320,6 +323,19 @@ def is_narrow(width: Expr, whole: Expr) -> bool:
     """
     sizes = [dict.fromkeys(width.symbols, NOMINAL) | dict.fromkeys(whole.symbols, large) for large in (10**6, 10**7)]
     return width.evaluate(sizes[0]) == width.evaluate(sizes[1])
+
+
+def window_width(span: Range, step: Symbol, readers: Domain) -> Expr | None:
+    """The greatest length of a range along `step` that moves with its readers. None if it is wide, or does not move."""
+    if not span.steps:
+        return None
+    try:
+        width = maximum_over(span.length, readers)
+    except NonAffineError:
+        return None
+    if not is_narrow(width, step.bound_expr):
+        return None
+    return width if provably_nonnegative(width) else maximum(width, 0)
 
 
 def pays_to_unroll(trips: int, operations: int, copied_bytes: int, is_repeated: bool, on_cpu: bool) -> bool:

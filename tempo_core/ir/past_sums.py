@@ -69,20 +69,5 @@ def _or_by_distance(y: Any, left: Any, right: Any, labels: str) -> Any:
         terms = jnp.einsum(_with(labels, "", "T", "T"), left[distance], jnp.roll(right, distance, 0), precision="highest")
         return y + jnp.where(jnp.expand_dims(points >= distance, tuple(range(1, y.ndim))), terms, 0)
 
-    is_finite = _are_finite(y)
+    is_finite = jnp.isfinite(y).all()
     return jax.lax.fori_loop(0, jnp.where(is_finite, 0, len(points)), further, jnp.where(is_finite, y, 0))
-
-
-def _are_finite(values: Any) -> Any:
-    """Whether all values are finite: also of all elements of a dimension that JAX maps, so that a loop of no iterations has none."""
-    import jax
-
-    @jax.custom_batching.custom_vmap
-    def are_finite(values: Any) -> Any:
-        return jax.numpy.isfinite(values).all()
-
-    @are_finite.def_vmap
-    def _(size: int, batched: Any, values: Any) -> Any:
-        return are_finite(values), False
-
-    return are_finite(values)

@@ -52,6 +52,11 @@ def redirect(graph: Graph, replacements: dict[int, Edge]) -> bool:
     return changed
 
 
+def take_over(graph: Graph, node: Node, value: Edge) -> None:
+    """Make a node compute the value that was built in its place, at its own points."""
+    graph.put(replace(graph[value.source], id=node.id, name=node.name, where=node.where))
+
+
 def _hand_over_names(graph: Graph, replacements: dict[int, Edge]) -> None:
     """Give the name of a replaced node to the node that has its value at the same points, unless that node has a name."""
     for old, edge in replacements.items():

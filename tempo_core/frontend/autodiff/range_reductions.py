@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tempo_core.errors import GradientError
-from tempo_core.frontend.autodiff.window_gradients import window_width
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import equal, full, where
 from tempo_core.frontend.tensor import Tensor, apply, evaluate, of_node, view
@@ -23,11 +22,11 @@ from tempo_core.ir.dependence import ancestors
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import convolution_of
 from tempo_core.ir.ranges.elements import Elements, Reads, reduced_ranges
-from tempo_core.ir.ranges.lifted import convolved, is_scan, lifting_of, pick_of
+from tempo_core.ir.ranges.lifted import MovingScan, is_scan, lifting_of, picked
 from tempo_core.ir.ranges.past_convolutions import past_convolution_of
 from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.ir.types import is_float
-from tempo_core.prices import pays_to_convolve, worth_scanning
+from tempo_core.prices import pays_to_convolve, window_width, worth_scanning
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, step_order
 from tempo_core.symbolic.expr import Expr, maximum, minimum
@@ -116,14 +115,17 @@ def _lifted(graph: Graph, node: Node, reads: Reads) -> Edge | None:
 
 
 def _convolved_or_picked(graph: Graph, node: Node) -> Edge | None:
-    convolution, pick = convolution_of(graph, node), pick_of(graph, node)
-    if convolution is not None and pays_to_convolve(convolution.width):
-        return convolved(convolution)
+    def is_wide(scan: MovingScan) -> bool:
+        return window_width(scan.index, scan.step, node.domain) is None
+
+    convolution = convolution_of(graph, node)
+    if convolution is not None and pays_to_convolve(convolution.window.width):
+        return convolution.value()
     past = past_convolution_of(graph, node)
-    is_long = past is not None and window_width(past.index, past.step, node.domain) is None
-    if past is not None and is_long and pays_to_convolve(past.step.bound_expr):
+    if past is not None and is_wide(past.operands[0]) and pays_to_convolve(past.operands[0].step.bound_expr):
         return past.value()
-    return None if pick is None or window_width(pick.index, pick.step, node.domain) is not None else pick.value()
+    pick = picked(graph, node)
+    return pick[1] if pick is not None and is_wide(pick[0]) else None
 
 
 @dataclass

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from tempo_core.frontend.autodiff.contributions import as_key, without_broadcast_axis
 from tempo_core.frontend.autodiff.readers import Readers
-from tempo_core.frontend.autodiff.window_gradients import window_elements, window_width
+from tempo_core.frontend.autodiff.window_gradients import window_elements
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import arange, scatter_add, where, zeros
 from tempo_core.frontend.tensor import Tensor, apply, evaluate, of_node, pad_axis
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.ops import Identity, Merge, Slice
+from tempo_core.prices import window_width
 from tempo_core.symbolic.condition import TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Domain, Point, Range, full_range, index_steps, is_own_point, step_order
 from tempo_core.symbolic.expr import Expr, Symbol

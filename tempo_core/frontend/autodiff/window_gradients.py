@@ -15,23 +15,9 @@ from tempo_core.ir.graph import Edge
 from tempo_core.ir.ops import Gather
 from tempo_core.prices import is_narrow
 from tempo_core.symbolic.domain import Domain, Range, is_own_point
-from tempo_core.symbolic.expr import Expr, Symbol, maximum
+from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl.inverse import Inverse
 from tempo_core.symbolic.isl.relation import maximum_over
-from tempo_core.symbolic.proof import provably_nonnegative
-
-
-def window_width(span: Range, step: Symbol, readers: Domain) -> Expr | None:
-    """The greatest length of a range along `step` that moves with its readers. None if it is wide, or does not move."""
-    if not span.steps:
-        return None
-    try:
-        width = maximum_over(span.length, readers)
-    except NonAffineError:
-        return None
-    if not is_narrow(width, step.bound_expr):
-        return None
-    return width if provably_nonnegative(width) else maximum(width, 0)
 
 
 def window_elements(windows: Tensor, axis: int, starts: Tensor, step: Symbol, stride: int, exact: bool) -> Tensor:

@@ -2,159 +2,116 @@
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tempo_core.ir import ops
-from tempo_core.ir.axes import places_of, source_of, tiled
-from tempo_core.ir.builder import Builder
-from tempo_core.ir.graph import Edge, Graph, Node, compose
-from tempo_core.ir.ranges.window_reductions import bounded_window_of
-from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Range, full_range
+from tempo_core.ir.axes import left_out, operand_labels, reduced, with_leading
+from tempo_core.ir.builder import Builder, repeated
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.ranges.elements import Along, Elements, range_of
+from tempo_core.ir.ranges.lifted import all_elements, everywhere
+from tempo_core.ir.ranges.scans import take
+from tempo_core.ir.ranges.window_reductions import Window, window_of
+from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum
 
 
-@dataclass(frozen=True)
-class Operand:
-    """An operand with all points of a step, or with all weights: what it reads, and then views. `shape` is that after the views."""
+class _Weights(Along[Edge]):
+    """The weights of a whole window, as the first dimension: at the ends of the step, a reader takes those of the points that exist."""
 
-    edge: Edge
-    views: tuple[ops.Op, ...]
-    shape: tuple[Expr, ...]
+    def __init__(self, graph: Graph, like: Node, step: Symbol, span: Range, window: Window):
+        super().__init__(graph, step, span)
+        self.build, self.width = everywhere(graph, like, frozenset({step})), window.width
+        self.starts = span.start - step.expr - window.first, maximum(-step.expr - window.first, 0)
+
+    def of(self, edge: Edge, axis: int) -> Edge | None:
+        is_whole = self.graph.edge_type(edge).shape[axis] == self.width and not self.moves(edge.steps)
+        order = (axis, *left_out(tuple(range(self.graph.edge_rank(edge))), axis))
+        return self.build.permuted(edge, order) if is_whole else super().of(edge, axis)
+
+    def of_range(self, edge: Edge, place: int) -> None:
+        return None
+
+    def position(self, counter: Node) -> None:
+        return None
+
+    def at_all_positions(self, edge: Edge) -> Edge | None:
+        return None if self.moves(edge.steps) else repeated(edge, (self.width, *self.graph.edge_type(edge).shape), self.build)
+
+    def computed(self, node: Node, op: ops.Op, operands: Sequence[Edge]) -> Edge:
+        return self.build.add(with_leading(op, self.width), *operands)
+
+    def along_its_axis(self, node: Node, op: ops.Op, axis: int) -> Edge | None:
+        is_cut = (
+            isinstance(op, ops.Slice) and op.stride == 1 and op.stop - op.start == self.span.length and op.start in self.starts
+        )
+        return self.of(node.inputs[0], axis) if is_cut else None
 
 
 @dataclass(frozen=True)
 class Convolution:
     """A contraction of a window of `step` with weights that do not vary with the step.
 
-    Dimension `axis` of operand `slot` is the window, and dimension `kernel_axis` of the other operand has its weights. `x` is the one at
-    all points of the step, in place of those of the window, and `kernel` the other with all weights: at the ends of the step, the node
-    reads fewer.
+    `element` is the window's operand at a point of the step, `kernel` all weights along its first dimension. The other dimensions of both
+    have `labels`: the numbers of those of the node's value, and greater ones for those that it contracts.
     """
 
     graph: Graph
     node: Node
     step: Symbol
-    slot: int
-    axis: int
-    kernel_axis: int
-    x: Operand
-    kernel: Operand
-    first: Expr
-    width: Expr
+    element: Edge
+    kernel: Edge
+    labels: tuple[tuple[int, ...], tuple[int, ...]]
+    sources: frozenset[int]
+    window: Window
 
-    def of_all_points(self, build: Builder) -> Edge:
-        """The results for all points: those of the node at each point of the step, which is the first dimension."""
-        op = self.node.op
-        assert isinstance(op, ops.Dot)
-        contract = (op.left_contract, op.right_contract) if self.slot == 0 else (op.right_contract, op.left_contract)
-        pairs = [(a, k) for a, k in zip(*contract, strict=True) if a != self.axis]
-        free, features = self.free
-        sizes, outputs = [self.x.shape[a] for a in free], [self.kernel.shape[k] for k in features]
-        channels = ops.product(tuple(self.x.shape[a] for a, _ in pairs))
-        x, kernel = (
-            functools.reduce(lambda value, view: build.add(view, value), each.views, each.edge) for each in (self.x, self.kernel)
-        )
-        x = build.add(ops.Permute((*free, self.axis, *(a for a, _ in pairs))), x)
-        x = build.add(ops.Reshape((*sizes, self.step.bound_expr, channels)), x)
-        kernel = build.add(ops.Permute((self.kernel_axis, *(k for _, k in pairs), *features)), kernel)
-        kernel = build.add(ops.Reshape((self.width, channels, ops.product(tuple(outputs)))), kernel)
-        conv = ops.Conv((1,), (-self.first,), (self.width - 1 + self.first,), (1,), (1,), Expr.of(1))
+    def value(self) -> Edge:
+        """What a point takes from the results for all points."""
+        build, (of_x, of_kernel), window = everywhere(self.graph, self.node, frozenset({self.step})), self.labels, self.window
+        x, kernel = all_elements(build, self.element, self.step, 0), self.kernel
+        free, features = (tuple(label for label in each if label < self.node.outputs[0].rank) for each in self.labels)
+        channels = tuple(label for label in of_x if label not in free)
+        x = build.permuted(x, [*(of_x.index(k) + 1 for k in free), 0, *(of_x.index(k) + 1 for k in channels)])
+        kernel = build.permuted(kernel, [0, *(of_kernel.index(k) + 1 for k in (*channels, *features))])
+        sizes, outputs = build.type(x).shape[: len(free)], build.type(kernel).shape[1 + len(channels) :]
+        depth = ops.product(build.type(x).shape[len(free) + 1 :])
+        x = build.add(ops.Reshape((*sizes, self.step.bound_expr, depth)), x)
+        kernel = build.add(ops.Reshape((window.width, depth, ops.product(outputs))), kernel)
+        conv = ops.Conv((1,), (-window.first,), (window.width - 1 + window.first,), (1,), (1,), Expr.of(1))
         results = build.add(ops.Reshape((*sizes, self.step.bound_expr, *outputs)), build.add(conv, x, kernel))
-        return build.add(ops.Permute(self._order_of_results()), results)
-
-    @property
-    def free(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The dimensions of the window's operand, and of the weights, that stay."""
-        each = [tuple(sorted(places)) for places in places_of(self.graph, self.node)]
-        return each[self.slot], each[1 - self.slot]
-
-    def _order_of_results(self) -> tuple[int, ...]:
-        """The dimensions of the convolution's results in the order of the node's, with the step in front."""
-        free, features = (len(axes) for axes in self.free)
-        in_free, in_features = tuple(range(free)), tuple(range(free + 1, free + 1 + features))
-        return (free, *in_free, *in_features) if self.slot == 0 else (free, *in_features, *in_free)
+        dimensions = [*free, -1, *features]  # -1 is the step
+        results = build.permuted(results, [dimensions.index(label) for label in sorted(dimensions)])
+        return take(Builder(self.graph, self.node, self.node.domain), results, 0, self.step, self.step.expr)
 
 
 def convolution_of(graph: Graph, node: Node) -> Convolution | None:
-    """The convolution that a node computes one point of; None if it does not contract a window with fixed weights."""
-    op = node.op
-    if not isinstance(op, ops.Dot) or op.left_batch:
+    """The convolution that a node computes one point of; None if it contracts no window with fixed weights. The search adds nodes."""
+    if not isinstance(node.op, ops.Dot) or node.op.left_batch:
         return None
-    for slot, (contract, others) in enumerate([(op.left_contract, op.right_contract), (op.right_contract, op.left_contract)]):
-        for axis, kernel_axis in zip(contract, others, strict=True):
-            view = _viewed(graph, node.inputs[slot], axis)
-            along = _range_at(graph, view.edge, view.axis)
-            window = None if along is None else bounded_window_of(along[2], along[1])
-            if along is None or window is None or along[1] not in node.domain:
+    shapes, result = [type.shape for type in graph.input_types(node)], node.outputs[0].shape
+    pairs, rank = reduced(node.op), len(result)
+    labels = operand_labels(node.op, shapes, result, range(rank), range(rank, rank + len(pairs)))
+    for axes in pairs:
+        for slot in range(2):
+            read = range_of(graph, node.inputs[slot], axes[slot])
+            window = None if read is None else window_of(read[1], read[0])
+            if (
+                read is None
+                or window is None
+                or read[0] not in node.domain
+                or window.low != 0
+                or window.high != read[0].bound_expr
+            ):
                 continue
-            place, step, index = along
-            whole = replace(view.edge, index=(*view.edge.index[:place], full_range(step), *view.edge.index[place + 1 :]))
-            x = view.widened(graph, whole, step.bound_expr)
-            kernel = _weights(graph, node.inputs[1 - slot], kernel_axis, step, index, *window)
-            if x is not None and kernel is not None and step not in whole.steps:
-                return Convolution(graph, node, step, slot, axis, kernel_axis, x, kernel, *window)
+            elements = Elements(graph, node, *read)
+            x = elements.of(node.inputs[slot], axes[slot])
+            kernel = _Weights(graph, node, *read, window).of(node.inputs[1 - slot], axes[1 - slot])
+            if x is None or kernel is None or not any(read[0] in at.steps for at in x.index):
+                continue
+            if any(size.steps for edge in (x, kernel) for size in graph.edge_type(edge).shape):
+                continue
+            of_x, of_kernel = (left_out(labels[each], axes[each]) for each in (slot, 1 - slot))
+            sources = frozenset({*elements.reads, kernel.source})
+            return Convolution(graph, node, read[0], x, kernel, (of_x, of_kernel), sources, window)
     return None
-
-
-def _range_at(graph: Graph, edge: Edge, axis: int) -> tuple[int, Symbol, Range] | None:
-    """The plain range that an edge reads as dimension `axis`, with its place in the index and its step; None if it reads none there."""
-    source = graph[edge.source]
-    ranges = [(k, s, i) for k, (s, i) in enumerate(zip(source.domain.steps, edge.index, strict=True)) if isinstance(i, Range)]
-    if axis >= len(ranges) or source.domain.condition is not TRUE:
-        return None
-    index = ranges[axis][2]
-    return ranges[axis] if index.stride == 1 and index.size is None else None
-
-
-def _weights(graph: Graph, edge: Edge, axis: int, step: Symbol, index: Range, first: Expr, width: Expr) -> Operand | None:
-    """The weights of a whole window, if an edge reads those of the points `index` in dimension `axis`; else None."""
-    view = _viewed(graph, edge, axis)
-    source = graph[view.edge.source]
-    op, distance, whole = source.op, step.expr + first, view.edge
-    if step in view.edge.steps:
-        if not isinstance(op, ops.Slice) or op.axis != view.axis or op.stride != 1 or op.stop - op.start != index.length:
-            return None
-        if not view.edge.is_own_point(source.domain) or op.start not in (index.start - distance, maximum(-distance, 0)):
-            return None
-        inner = compose(source.inputs[0], source.domain.steps, view.edge.index)
-        if inner is None or step in inner.steps:
-            return None
-        whole = inner
-    return view.widened(graph, whole, width) if graph.edge_type(whole).shape[view.axis] == width else None
-
-
-@dataclass(frozen=True)
-class _Viewed:
-    """A read, of which `views` are permutations and reshapes. Dimension `axis` of the read is the wanted one.
-
-    Each view has the dimension that it becomes there.
-    """
-
-    edge: Edge
-    axis: int
-    views: tuple[tuple[ops.Op, int], ...]
-
-    def widened(self, graph: Graph, edge: Edge, size: Expr) -> Operand | None:
-        """The operand, if it reads `edge`, whose dimension is `size` long, in place of its own. None if a size varies with a step."""
-        views = tuple(tiled(op, axis, size) for op, axis in self.views)
-        type = graph.edge_type(edge)
-        for op in views:
-            (type,) = op.infer((type,))
-        return None if any(length.steps for length in type.shape) else Operand(edge, views, type.shape)
-
-
-def _viewed(graph: Graph, edge: Edge, axis: int) -> _Viewed:
-    """What an edge reads as dimension `axis`, through views that leave that dimension as it is."""
-    views: list[tuple[ops.Op, int]] = []
-    while True:
-        source = graph[edge.source]
-        is_own = bool(source.inputs) and edge.is_own_point(source.domain)  # else ranges add dimensions
-        inner = compose(source.inputs[0], source.domain.steps, edge.index) if is_own else None
-        is_view = isinstance(source.op, (ops.Permute, ops.Reshape))
-        before = source_of(graph, source, axis) if inner is not None and is_view else None
-        if inner is None or before is None or before[0] is None:
-            return _Viewed(edge, axis, tuple(reversed(views)))
-        views.append((source.op, axis))
-        (edge, axis) = inner, before[0]

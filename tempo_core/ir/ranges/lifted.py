@@ -11,15 +11,14 @@ from functools import partial
 
 from tempo_core.ir import ops
 from tempo_core.ir.axes import dropped
-from tempo_core.ir.builder import NEUTRAL, Builder, literal
+from tempo_core.ir.builder import NEUTRAL, Builder, literal, zeros_outside
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ranges.convolutions import Convolution
-from tempo_core.ir.ranges.elements import Elements, Reads, range_of
+from tempo_core.ir.ranges.elements import Elements, FlippedElements, Reads, range_of
 from tempo_core.ir.ranges.scans import SCANS, positions_of_maxima, spread, take
 from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.ir.ranges.sums import Summation
 from tempo_core.ir.ranges.terms import Term, Terms
-from tempo_core.ir.ranges.window_reductions import bounded_window_of, of_blocks, of_bounded_windows, of_windows, window_of
+from tempo_core.ir.ranges.window_reductions import Window, of_blocks, of_windows, window_of
 from tempo_core.symbolic.condition import conjunction
 from tempo_core.symbolic.domain import Domain, Range, full_range
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -48,6 +47,12 @@ class Lifting:
     @property
     def is_suffix(self) -> bool:
         return bool(self.reads.index.stop == self.reads.step.bound_expr)
+
+    @property
+    def order(self) -> str:
+        """Whether each point adds its own element to the range of the one before ("<"), or of the one after (">"); else ""."""
+        t, index, bound = self.reads.step.expr, self.reads.index, self.reads.step.bound_expr
+        return "<" if (index.start, index.stop) == (Expr.of(0), t + 1) else ">" if (index.start, index.stop) == (t, bound) else ""
 
     @property
     def moving(self) -> frozenset[Symbol]:
@@ -81,8 +86,7 @@ class Lifting:
         if self.is_scan and isinstance(op, ops.Argmax):
             element = take(point, positions_of_maxima(whole, x, axis, self.is_suffix), axis, step, self._last)
             if index.start != 0:
-                start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
-                element = point.add(ops.Binary("sub"), element, start)
+                element = point.add(ops.Binary("sub"), element, point.filled(point.type(element).shape, index.start))
             return empty_is_neutral(point, element, "sum", index)
         if self.is_scan:
             scan = SCANS[fn] if gamma is None else partial(_discounted, gamma)
@@ -90,13 +94,8 @@ class Lifting:
         if isinstance(op, ops.Argmax) or index.steps != {step}:
             return None
         window, block = window_of(index, step), block_of(index, step)
-        if window is not None and (
-            gamma is None or (window.first >= 0 and window.low == 0)
-        ):  # a window that is cut in front begins later
+        if window is not None and (gamma is None or _has_constant_weights(window)):
             return take(point, of_windows(whole, fn, x, axis, window, gamma), axis, step, step.expr)
-        bounded = bounded_window_of(index, step)
-        if bounded is not None and gamma is None:
-            return take(point, of_bounded_windows(whole, fn, x, axis, *bounded), axis, step, step.expr)
         if block is not None and gamma is None:
             return take(point, of_blocks(whole, fn, x, axis, block), axis, step, step.expr)
         return None
@@ -122,53 +121,56 @@ def lifting_of(graph: Graph, node: Node, reads: Reads, finite: bool = False) -> 
     return lifting if is_known else None
 
 
-def convolved(of: Convolution) -> Edge:
-    """The value of a contraction of a window as an element of one convolution."""
-    results = of.of_all_points(everywhere(of.graph, of.node, frozenset({of.step})))
-    return take(Builder(of.graph, of.node, of.node.domain), results, 0, of.step, of.step.expr)
+@dataclass(frozen=True)
+class MovingScan:
+    """A prefix or suffix of a step that moves with its readers. `element` is its value at one point, which reads the nodes `sources`.
 
+    `is_flipped`: the reader has it in reverse order.
+    """
 
-@dataclass
-class Pick:
-    """Elements of a prefix or suffix that moves with its readers, picked by position. `element` is the value at one point of the range."""
-
-    graph: Graph
-    node: Node
     step: Symbol
     index: Range
     element: Edge
-    sources: set[int]
-
-    def value(self) -> Edge:
-        """`take(x[0:t + 1], i)` is `take(x[0:T], min(i, t))`."""
-        build, position, op = Builder(self.graph, self.node), self.node.inputs[1], self.node.op
-        assert isinstance(op, ops.Gather)
-        shape = build.type(position).shape
-        zero, start, last = (
-            build.add(ops.Broadcast(shape, ()), build.add(ops.Eval(bound)))
-            for bound in (Expr.of(0), self.index.start, self.index.stop - 1)
-        )
-        if self.index.start != 0:  # positions before the range are those of its first element
-            position = build.add(ops.Binary("add"), build.add(ops.Binary("maximum"), position, zero), start)
-        whole = all_elements(build, self.element, self.step, op.axis)
-        return build.add(op, whole, build.add(ops.Binary("minimum"), position, last))
+    sources: frozenset[int]
+    is_flipped: bool = False
 
 
-def pick_of(graph: Graph, node: Node) -> Pick | None:
-    """The pick that a node makes, if its range moves and is never empty. The search adds nodes to the graph."""
-    if not isinstance(node.op, ops.Gather) or node.op.batch:
-        return None
-    read = range_of(graph, node.inputs[0], node.op.axis)
+def moving_scan(graph: Graph, node: Node, edge: Edge, axis: int, or_flipped: bool = False) -> MovingScan | None:
+    """The moving prefix or suffix of which dimension `axis` of an operand consists; else None. The search adds nodes to the graph."""
+    read = range_of(graph, edge, axis, or_flipped)
     if read is None or not is_scan(*read) or not read[1].steps or not read[1].steps <= set(node.domain.steps):
         return None
-    step, index = read
-    elements = Elements(graph, node, step, index)
-    element = elements.of(node.inputs[0], node.op.axis)
-    is_element = element is not None and any(step in at.steps for at in element.index)
-    if not is_element or not provably_nonnegative(index.length - 1) or not may_read_all_points(node.domain, index.steps | {step}):
+    if not may_read_all_points(node.domain, read[1].steps | {read[0]}):
         return None
-    assert element is not None
-    return Pick(graph, node, step, index, element, elements.reads)
+    for kind in (Elements, FlippedElements) if or_flipped else (Elements,):
+        elements = kind(graph, node, *read)
+        element = elements.of(edge, axis)
+        if element is not None and any(read[0] in at.steps for at in element.index):
+            return MovingScan(*read, element, frozenset(elements.reads), kind is FlippedElements)
+    return None
+
+
+def picked(graph: Graph, node: Node) -> tuple[MovingScan, Edge] | None:
+    """The prefix or suffix out of which a node picks elements, if it is never empty, and the same elements out of all points.
+
+    `take(x[0:t + 1], i)` is `take(x[0:T], min(i, t))`. The search adds nodes to the graph.
+    """
+    op = node.op
+    scan = moving_scan(graph, node, node.inputs[0], op.axis) if isinstance(op, ops.Gather) and not op.batch else None
+    if scan is None or not provably_nonnegative(scan.index.length - 1):
+        return None
+    assert isinstance(op, ops.Gather)
+    build, index, position = Builder(graph, node), scan.index, node.inputs[1]
+    zero, start, last = (build.filled(build.type(position).shape, bound) for bound in (Expr.of(0), index.start, index.stop - 1))
+    if index.start != 0:  # positions before the range are those of its first element
+        position = build.add(ops.Binary("add"), build.add(ops.Binary("maximum"), position, zero), start)
+    everything = all_elements(build, scan.element, scan.step, op.axis)
+    return scan, build.add(op, everything, build.add(ops.Binary("minimum"), position, last))
+
+
+def _has_constant_weights(window: Window) -> bool:
+    """Whether powers of a factor are the weights of a window: one that is cut in front begins later."""
+    return window.width.is_constant and bool(window.low == 0) and provably_nonnegative(window.first)
 
 
 def is_scan(step: Symbol, index: Range) -> bool:
@@ -214,8 +216,7 @@ def empty_is_neutral(point: Builder, element: Edge, fn: str, index: Range) -> Ed
     """`element`, or the neutral element where the range is empty."""
     if provably_nonnegative(index.stop - index.start - 1):
         return element
-    is_nonempty = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.stop - index.start >= 1)))
-    return point.add(ops.Where(), is_nonempty, element, spread(point, element, NEUTRAL[fn]))
+    return zeros_outside(point, element, point.add(ops.Eval(index.stop - index.start >= 1)), (), NEUTRAL[fn])
 
 
 def _discounted(gamma: float, build: Builder, x: Edge, axis: int, suffixes: bool) -> Edge:

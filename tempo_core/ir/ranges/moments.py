@@ -60,12 +60,9 @@ class Moments:
         """The number of terms of each prefix, or suffix, and of the one before it: 1 for the first, whose distances are all zero."""
         build, type = self.build, self.build.type(like)
 
-        def repeated(number: Expr) -> Edge:
-            return build.add(ops.Broadcast((type.shape[0],), ()), build.add(ops.Eval(number)))
-
-        earlier, one = build.add(ops.Iota(type.shape[0])), repeated(Expr.of(1))
+        earlier, one = build.add(ops.Iota(type.shape[0])), build.filled(type.shape[:1], Expr.of(1))
         if self.suffixes:
-            earlier = build.add(ops.Binary("sub"), repeated(type.shape[0] - 1), earlier)
+            earlier = build.add(ops.Binary("sub"), build.filled(type.shape[:1], type.shape[0] - 1), earlier)
         numbers = build.add(ops.Binary("add"), earlier, one), build.add(ops.Binary("maximum"), earlier, one)
         counts, before = (build.add(ops.Broadcast(type.shape, (0,)), build.add(ops.Cast(type.dtype), n)) for n in numbers)
         return counts, before

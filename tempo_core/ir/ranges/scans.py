@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, literal
-from tempo_core.ir.graph import Edge
+from tempo_core.ir.graph import Edge, is_identity
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Domain, Point, step_order
+from tempo_core.symbolic.domain import Domain, Point, full_range, step_order
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
 from tempo_core.symbolic.proof import provably_nonnegative
 
@@ -48,11 +48,7 @@ def _cumprod(build: Builder, x: Edge, axis: int, suffixes: bool) -> Edge:
     """`y[k] = x[k] * y[k - 1]`. A scan forgets everything at a coefficient of 0; a product does not: 0 times infinity is NaN."""
     shape = build.type(x).shape
     first = Expr.of(0) if not suffixes else shape[axis] - 1
-    is_first = build.add(
-        ops.Compare("eq"),
-        build.add(ops.Iota(shape[axis])),
-        build.add(ops.Broadcast((shape[axis],), ()), build.add(ops.Eval(first))),
-    )
+    is_first = build.add(ops.Compare("eq"), build.add(ops.Iota(shape[axis])), build.filled((shape[axis],), first))
     is_first = build.add(ops.Broadcast(shape, (axis,)), is_first)
     zero = spread(build, x, 0.0)
     products = build.add(
@@ -78,8 +74,7 @@ def positions_of_maxima(build: Builder, x: Edge, axis: int, suffixes: bool) -> E
     places = build.add(ops.Broadcast(shape, (axis,)), build.add(ops.Iota(shape[axis])))
     if suffixes:  # the nearest element, on the way to the end, that is the greatest of its own suffix
         is_greatest = _is_as_great(build, x, greatest)
-        end = build.add(ops.Broadcast(shape, ()), build.add(ops.Eval(shape[axis])))
-        return _cummin(build, build.add(ops.Where(), is_greatest, places, end), axis, True)
+        return _cummin(build, build.add(ops.Where(), is_greatest, places, build.filled(shape, shape[axis])), axis, True)
     is_first = build.add(ops.Compare("eq"), places, spread(build, places, 0))
     is_new = build.add(ops.Unary("not"), _is_as_great(build, x, before(build, greatest, axis, False, 0)))
     is_new = build.add(ops.Binary("or"), is_first, build.add(ops.Binary("and"), is_new, _is_as_great(build, x, greatest)))
@@ -117,6 +112,14 @@ def evaluated(build: Builder, value: Expr) -> Edge:
     if domain.condition is TRUE:
         domain = Domain(tuple(s for s in domain.steps if s in value.steps))
     return build.add(ops.Eval(value), domain=domain)
+
+
+def at_all_points(each: Builder, value: Edge, step: Symbol) -> Edge:
+    """A value at all points of a step, which become its first dimension. `each` builds what is there at each point."""
+    domain = each.domain or each.like.domain
+    if not is_identity(value, each.graph[value.source], domain):
+        value = each.add(ops.Identity(), value)
+    return replace(value, index=tuple(full_range(s) if s == step else Point(s.expr) for s in domain.steps))
 
 
 def take(point: Builder, values: Edge, axis: int, step: Symbol, position: Expr) -> Edge:

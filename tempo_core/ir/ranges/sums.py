@@ -9,12 +9,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tempo_core.ir import ops
-from tempo_core.ir.builder import Builder, literal
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.ranges.moments import Moments, Powers, moved
-from tempo_core.ir.ranges.scans import before, spread, take
+from tempo_core.ir.ranges.scans import at_all_points, before, spread, take
 from tempo_core.ir.ranges.terms import Term
-from tempo_core.symbolic.domain import Domain, full_range, identity
+from tempo_core.symbolic.domain import Domain, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 
 
@@ -86,8 +86,6 @@ class Summation:
         return moved(self.point, tuple(powers.values()), off, lambda lower: self._moment(moments, lower))
 
     def _moment(self, moments: Moments, powers: Powers) -> Edge | None:
-        if not any(powers):
-            return self._weights() if self.term.element is not None else self._taken(moments.counts)
         moment = moments.of(powers)
         return None if moment is None else self._taken(moment)
 
@@ -104,13 +102,10 @@ class Summation:
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _all(self, factor: Edge) -> Edge:
-        """A factor at all points of the step, which are the leading dimension."""
-        graph = self.whole.graph
-        assert self.whole.domain is not None
-        steps = [s for s in graph.order if s == self.step or s in self.whole.domain.steps]
-        domain = Domain(tuple(steps), self.whole.domain.condition)
-        node = graph.add(ops.Identity(), [factor], domain=domain, where=self.whole.like.where)
-        return Edge(node.id, tuple(full_range(s) if s == self.step else p for s, p in zip(steps, identity(domain), strict=True)))
+        graph, domain = self.whole.graph, self.whole.domain
+        assert domain is not None
+        steps = step_order({*domain.steps, self.step}, graph.order)
+        return at_all_points(Builder(graph, self.whole.like, Domain(steps, domain.condition)), factor, self.step)
 
     def _summed(self, x: Edge) -> Edge:
         return self.whole.add(ops.CumSum(0, self.suffixes), x)
@@ -122,5 +117,4 @@ class Summation:
         return (build or self.point).add(ops.Binary(fn), left, right)
 
     def _finite(self, build: Builder, x: Edge) -> Edge:
-        zero = build.add(ops.Broadcast(build.type(x).shape, ()), literal(build, build.type(x).dtype, 0.0))
-        return build.add(ops.Where(), build.add(ops.Unary("isfinite"), x), x, zero)
+        return build.add(ops.Where(), build.add(ops.Unary("isfinite"), x), x, spread(build, x, 0.0))

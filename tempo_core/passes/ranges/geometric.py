@@ -15,7 +15,8 @@ from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, literal
 from tempo_core.ir.graph import Edge, Graph, Node, constant_number, is_identity
 from tempo_core.ir.labelled import Labelled, product, repeated
-from tempo_core.passes.base import operand_domains, read_at, redirect
+from tempo_core.ir.ranges.lifted import everywhere
+from tempo_core.passes.base import operand_domains, read_at, redirect, take_over
 from tempo_core.passes.decisions import note
 from tempo_core.passes.ranges.factors import factors_of
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, equal
@@ -66,7 +67,7 @@ class Geometric:
             Labelled(replace(edge, index=at), (_POINT, *factor.labels))
             for edge, factor in zip((left, right), factors, strict=True)
         )
-        whole = Builder(self.graph, self.node, Domain(tuple(step for step in self.node.domain.steps if step != self.step)))
+        whole = everywhere(self.graph, self.node, frozenset({self.step}))
         shape = self.node.outputs[0].shape
         total = repeated(whole, product(whole, first, second, (_POINT,)), tuple(range(len(shape))), shape)
         if start is not None and constant_number(self.graph, start.source) != 0:
@@ -82,7 +83,7 @@ class Geometric:
             return False
         build = Builder(self.graph, self.node)
         power = self._power(build, self._distance(self.ends[0]))
-        self._take_over(self.node, _scaled(build, start, power))
+        take_over(self.graph, self.node, _scaled(build, start, power))
         note(self.node.id, "a power of its factor: nothing is added along {}", self.step)
         for dot, slot, merge in list(self._contractions()):
             self._take_out(dot, slot, merge, start, power)
@@ -141,16 +142,13 @@ class Geometric:
             return value if scale is None else _scaled(build, value, scale)
 
         if merge is None:
-            self._take_over(dot, product_of(Builder(self.graph, dot), dot.inputs[slot]))
+            take_over(self.graph, dot, product_of(Builder(self.graph, dot), dot.inputs[slot]))
             return
         branches = zip(merge.inputs, operand_domains(merge, dot.domain), strict=True)
         values = [
             replace(product_of(Builder(self.graph, dot, domain), edge), condition=edge.condition) for edge, domain in branches
         ]
         self.graph.put(replace(dot, op=ops.Merge(dot.outputs[0]), inputs=tuple(values)))
-
-    def _take_over(self, node: Node, value: Edge) -> None:
-        self.graph.put(replace(self.graph[value.source], id=node.id, name=node.name, where=node.where))
 
 
 def _scaled(build: Builder, value: Edge, power: Edge) -> Edge:

@@ -5,27 +5,26 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
 from tempo_core.ir.builder import COMBINE, Builder
 from tempo_core.ir.dependence import cycle_sign, cycles
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import Convolution, convolution_of
 from tempo_core.ir.ranges.elements import Reads, reduced_ranges
-from tempo_core.ir.ranges.lifted import Pick, convolved, lifting_of, may_read_all_points, pick_of
+from tempo_core.ir.ranges.lifted import MovingScan, lifting_of, may_read_all_points, picked
 from tempo_core.ir.ranges.past_convolutions import PastConvolution, past_convolution_of
-from tempo_core.passes.base import Pass, remove_dead
+from tempo_core.passes.base import Pass, remove_dead, take_over
 from tempo_core.passes.decisions import note
 from tempo_core.passes.ranges.linear_attention import Blocks, in_blocks
 from tempo_core.passes.ranges.outer import outer_products
 from tempo_core.passes.ranges.recurrences import Scan, comes_in_order, lift_recurrences
 from tempo_core.passes.ranges.running import contracted_sums
-from tempo_core.passes.ranges.whole import WholeStep, whole_steps
-from tempo_core.prices import is_narrow, pays_to_convolve, worth_scanning
+from tempo_core.passes.ranges.whole import whole_steps
+from tempo_core.prices import pays_to_convolve, window_width, worth_scanning
 from tempo_core.symbolic.domain import Domain, Point, Range, identity
 from tempo_core.symbolic.expr import Symbol
-from tempo_core.symbolic.isl.relation import maximum_over
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def _lift_contracted_sums(graph: Graph, scans: list[Scan]) -> None:
     sums, readers = contracted_sums(graph, scans, lifting.is_there)
     blocks = {number: Blocks(graph, running) for number, running in sums.items()}
     for reader in readers:
-        lifting.take_over(reader.node, in_blocks(graph, blocks, reader))
+        take_over(graph, reader.node, in_blocks(graph, blocks, reader))
         note(reader.node.id, "computed in blocks of points, without the running sums that it reads")
 
 
@@ -127,69 +126,51 @@ class _Lifting:
         return self._streams[step]
 
     def lift(self, node: Node) -> None:
-        """Replace a reduction of ranges by a scan over a whole step, whose element each point takes, or by a reduction of the whole step."""
-        for reads in reduced_ranges(self.graph, node):
-            lifted = self._lifted(node, reads)
-            if lifted is not None:
-                self.take_over(node, lifted)
-                way = "carried from point to point by a loop" if lifted.source == node.id else "reduced once for all points"
-                note(node.id, "{} over {}, not reduced anew over {} at each point", way, reads.step, reads.index)
+        """Replace a reduction of ranges by an element, or a sum, of what is computed once for all points of a step."""
+        for value, how, *of in self._forms(node):
+            if value is not None:
+                take_over(self.graph, node, value)
+                note(node.id, how, *of)
                 return
-        convolution = convolution_of(self.graph, node)
-        if convolution is not None and self._is_convolved(convolution):
-            self.take_over(node, convolved(convolution))
-            note(node.id, "computed as one convolution over {}", convolution.step)
-            return
-        past = past_convolution_of(self.graph, node)
-        if past is not None and self._is_over_the_past(past):
-            self.take_over(node, past.value())
-            note(node.id, "computed as one convolution with the whole past over {}", past.step)
-            return
-        for wide in self._of_whole_steps(node):
-            lifted = wide.value()
-            if lifted is not None:
-                self.take_over(node, lifted)
-                note(node.id, "computed as a product with all points of {}, of which each point takes {}", wide.step, wide.index)
-                return
-        outer = outer_products(self.graph, node)
-        if outer and all(self.is_there(products.products.id, products.step) for products in outer):
-            build = Builder(self.graph, node)
-            sums = [products.summed() for products in outer]
-            self.take_over(node, functools.reduce(functools.partial(build.add, ops.Binary("add")), sums))
-            note(node.id, "computed as a sum of outer products")
 
-    def _of_whole_steps(self, node: Node) -> Iterator[Pick | WholeStep]:
-        """A pick from all points of a step, or products with them, where all of them are there."""
-        pick = pick_of(self.graph, node)
-        is_there = pick is not None and all(self.is_there(each, pick.step) for each in (node.id, *pick.sources))
-        if pick is not None and is_there and not _is_short(node, pick.index, pick.step):
-            yield pick
-        for wide in whole_steps(self.graph, node, self.is_there):
-            if may_read_all_points(node.domain, wide.index.steps | {wide.step}) and not _is_short(node, wide.index, wide.step):
-                yield wide
+    def _forms(self, node: Node) -> Iterator[tuple[Any, ...]]:
+        """What takes the place of a node, if anything does, and how it is computed: a text, and what that names."""
+        graph = self.graph
+        for reads in reduced_ranges(graph, node):
+            value = self._lifted(node, reads)
+            is_carried = value is not None and value.source == node.id
+            way = "carried from point to point by a loop" if is_carried else "reduced once for all points"
+            yield value, "{} over {}, not reduced anew over {} at each point", way, reads.step, reads.index
+        convolution = convolution_of(graph, node)
+        if convolution is not None and self._is_convolved(convolution):
+            yield convolution.value(), "computed as one convolution over {}", convolution.step
+        past = past_convolution_of(graph, node)
+        if past is not None and self._is_over_the_past(past):
+            yield past.value(), "computed as one convolution with the whole past over {}", past.operands[0].step
+        pick = picked(graph, node)
+        for scan, value in (*([] if pick is None else [pick]), *whole_steps(graph, node)):
+            if self._is_whole(node, scan):
+                yield value, "computed with all points of {}, of which each point takes {}", scan.step, scan.index
+        outer = outer_products(graph, node)
+        if outer and all(self.is_there(products.products.id, products.step) for products in outer):
+            add = functools.partial(Builder(graph, node).add, ops.Binary("add"))
+            yield functools.reduce(add, [products.summed() for products in outer]), "computed as a sum of outer products"
+
+    def _is_whole(self, node: Node, scan: MovingScan) -> bool:
+        """Whether all points of a prefix or suffix are there, and it grows with the step."""
+        is_there = all(self.is_there(each, scan.step) for each in (node.id, *scan.sources))
+        return is_there and window_width(scan.index, scan.step, node.domain) is None
 
     def _is_convolved(self, of: Convolution) -> bool:
         """Whether a contraction of windows is one convolution: all points are there, and the windows are too wide to be written out."""
-        return (
-            pays_to_convolve(of.width)
-            and may_read_all_points(of.node.domain, frozenset({of.step}))
-            and self.is_there(of.x.edge.source, of.step)
-            and self.is_there(of.kernel.edge.source, of.step)
-            and of.node.id not in self.cycles(frozenset({of.step}))
-        )
+        moving = frozenset({of.step})
+        is_there = may_read_all_points(of.node.domain, moving) and all(self.is_there(each, of.step) for each in of.sources)
+        return pays_to_convolve(of.window.width) and is_there and of.node.id not in self.cycles(moving)
 
     def _is_over_the_past(self, of: PastConvolution) -> bool:
         """Whether all points of both operands are there, and ranges have more than a few."""
-        return (
-            pays_to_convolve(of.step.bound_expr)
-            and not _is_short(of.node, of.index, of.step)
-            and all(self.is_there(each, step) for each in (of.node.id, *of.sources) for step in of.moving)
-            and of.node.id not in self.cycles(of.moving)
-        )
-
-    def take_over(self, node: Node, value: Edge) -> None:
-        final = self.graph[value.source]
-        self.graph.put(replace(final, id=node.id, name=node.name, where=node.where))
+        is_there = pays_to_convolve(of.operands[0].step.bound_expr) and all(self._is_whole(of.node, each) for each in of.operands)
+        return is_there and of.node.id not in self.cycles(of.moving)
 
     def is_there(self, node_id: int, step: Symbol) -> bool:
         """Whether a value is there at all points of a step at once. A loop gives one point after the other, and so does the host."""
@@ -203,38 +184,28 @@ class _Lifting:
         if lifting is None:
             return None
         is_streamed = bool(lifting.sources & self.streams(step).keys())
-        if is_streamed and lifting.is_scan and _is_short(node, index, step):
+        if is_streamed and lifting.is_scan and window_width(index, step, node.domain) is not None:
             return None  # the loop keeps these few elements; a scan would keep all
-        if lifting.each is not None and self._is_carried(node, reads, lifting.sources):
-            return None if lifting.moving & node.domain.condition.steps else self._carried(node, reads, lifting.each)
+        signs = {self.streams(step)[source] for source in lifting.sources & self.streams(step).keys()}
+        if lifting.each is not None and isinstance(node.op, ops.Reduce) and lifting.order and signs == {lifting.order}:
+            return (
+                None if lifting.moving & node.domain.condition.steps else self._carried(node, step, lifting.each, lifting.order)
+            )
         cycle = self.cycles(lifting.moving)
         if node.id in cycle and any(cycle.get(source) == cycle[node.id] for source in lifting.sources):
             return None
         if is_streamed and not lifting.is_scan:
             return None
-        t = step.expr
-        is_of_all = index.stop == t + 1 if index.start == 0 else lifting.is_suffix and index.start == t
         is_sum = isinstance(node.op, ops.Dot) or (isinstance(node.op, ops.Reduce) and node.op.fn == "sum")
-        if lifting.each is not None and is_sum and is_of_all and not any(isinstance(at, Range) for at in lifting.each.index):
+        if lifting.each is not None and is_sum and lifting.order and not any(isinstance(at, Range) for at in lifting.each.index):
             self.scans.append(Scan(node, step, lifting.is_suffix, None, lifting.each))
         return lifting.value()
 
-    def _is_carried(self, node: Node, reads: Reads, sources: set[int]) -> bool:
-        """Whether a loop computes the elements in the order in which they are reduced: then it reduces them as it goes."""
-        t, index = reads.step.expr, reads.index
-        if not isinstance(node.op, ops.Reduce):
-            return False
-        is_prefix, is_suffix = index.start == 0 and index.stop == t + 1, index.start == t and index.stop == reads.step.bound_expr
-        streams = self.streams(reads.step)
-        signs = {streams[source] for source in sources if source in streams}
-        return (bool(is_prefix) and signs == {"<"}) or (bool(is_suffix) and signs == {">"})
-
-    def _carried(self, node: Node, reads: Reads, each: Edge) -> Edge:
-        """The reduction as a recurrence: that of the neighbour, and the reader's own element."""
-        t, bound = reads.step.expr, reads.step.bound_expr
-        is_prefix = bool(reads.index.start == 0)
-        has_neighbour, neighbour = (t >= 1, t - 1) if is_prefix else (t <= bound - 2, t + 1)
-        at = tuple(Point(neighbour if s == reads.step else s.expr) for s in node.domain.steps)
+    def _carried(self, node: Node, step: Symbol, each: Edge, order: str) -> Edge:
+        """The reduction as a recurrence: that of the neighbour, and the reader's own element, which a loop computes in this order."""
+        t, bound = step.expr, step.bound_expr
+        has_neighbour, neighbour = (t >= 1, t - 1) if order == "<" else (t <= bound - 2, t + 1)
+        at = tuple(Point(neighbour if s == step else s.expr) for s in node.domain.steps)
         build = Builder(self.graph, node, Domain(node.domain.steps, node.domain.condition & has_neighbour))
         value = build.add(ops.Binary(COMBINE[node.op.fn]), Edge(node.id, at), each)  # type: ignore[attr-defined]
         branches = replace(value, condition=has_neighbour), each
@@ -242,11 +213,3 @@ class _Lifting:
         self._numbers.clear()
         self._streams.clear()
         return Edge(node.id, identity(node.domain))
-
-
-def _is_short(node: Node, index: Range, step: Symbol) -> bool:
-    """Whether a range stays as long as it is if the step grows: `0:min(t + 1, 3)`."""
-    try:
-        return is_narrow(maximum_over(index.length, node.domain), step.bound_expr)
-    except NonAffineError:
-        return False

@@ -15,11 +15,12 @@ from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.labelled import Label, Labelled, combined, product, reduced, repeated
-from tempo_core.ir.ranges.scans import evaluated, spread
+from tempo_core.ir.ranges.lifted import everywhere
+from tempo_core.ir.ranges.scans import at_all_points, evaluated, spread
 from tempo_core.ir.types import is_float
 from tempo_core.passes.ranges.running import Contraction, Pairing, Reader, RunningSum
 from tempo_core.prices import POINTS_OF_A_BLOCK, POINTS_OF_A_BLOCK_OF_ELEMENTS
-from tempo_core.symbolic.domain import Domain, Point, full_range, step_order
+from tempo_core.symbolic.domain import Domain, step_order
 from tempo_core.symbolic.expr import Expr
 
 POINT, BLOCK, ROW, COLUMN, PARTNER = "point", "block", "row", "column", "column of the partner"
@@ -49,7 +50,7 @@ class Blocks:
 
     def builder(self, node: Node) -> Builder:
         """Builds what is there once for all points of the step."""
-        return Builder(self.graph, node, Domain(tuple(s for s in node.domain.steps if s != self.step)))
+        return everywhere(self.graph, node, frozenset({self.step}))
 
     def _finite(self, factor: Labelled) -> Labelled:
         """A factor at all points, with zeros in place of what is not finite: a decay of zero times infinity would be NaN."""
@@ -176,10 +177,8 @@ class Blocks:
     # -- parts ------------------------------------------------------------------------------------------------------------
 
     def _at_all_points(self, build: Builder, factor: Labelled) -> Labelled:
-        steps = step_order(factor.edge.steps | {self.step}, self.graph.order)
-        value = Builder(self.graph, build.like, Domain(steps)).add(ops.Identity(), factor.edge)
-        index = tuple(full_range(s) if s == self.step else Point(s.expr) for s in steps)
-        return Labelled(replace(value, index=index), (POINT, *factor.labels))
+        each = Builder(self.graph, build.like, Domain(step_order(factor.edge.steps | {self.step}, self.graph.order)))
+        return Labelled(at_all_points(each, factor.edge, self.step), (POINT, *factor.labels))
 
     def _cut(self, build: Builder, points: Labelled) -> Labelled:
         """The points of a step in blocks. The last one may have zeros after the last point."""

@@ -49,33 +49,22 @@ def linear_form(
         return of_node(source) if is_own else None
 
     def of_node(node: Node) -> Linear | None:
-        op = node.op
-        if isinstance(op, ops.Unary) and op.fn == "neg":
-            inner = of_edge(node, node.inputs[0])
-            return None if inner is None else (_applied(build, "neg", inner[0]), _applied(build, "neg", inner[1]))
-        if isinstance(op, ops.Where):
-            return of_where(node)
-        if not isinstance(op, ops.Binary) or op.fn not in ("add", "sub", "mul", "div"):
+        """A negation, a sum, a selection by what does not depend on the recurrence, or a multiple of a linear expression."""
+        op, fn = node.op, getattr(node.op, "fn", "where")
+        if not isinstance(op, (ops.Unary, ops.Binary, ops.Where)) or fn not in ("neg", "add", "sub", "mul", "div", "where"):
             return None
-        left, right = of_edge(node, node.inputs[0]), of_edge(node, node.inputs[1])
+        if fn == "where" and node.inputs[0].source in depends:
+            return None
+        left, right = (of_edge(node, edge) for edge in (node.inputs[0], *node.inputs)[-2:])
         if left is None or right is None:
             return None
-        if op.fn in ("add", "sub"):
-            return _sum(build, op.fn, left[0], right[0]), _sum(build, op.fn, left[1], right[1])
-        if op.fn == "mul" and right[0] is not None and left[0] is None:
+        if fn in ("neg", "add", "sub", "where"):
+            return _together(build, node, left[0], right[0]), _together(build, node, left[1], right[1])
+        if fn == "mul" and right[0] is not None and left[0] is None:
             left, right = right, left
         if right[0] is not None or right[1] is None:
             return None
-        return _scaled(build, op.fn, left[0], right[1]), _scaled(build, op.fn, left[1], right[1])
-
-    def of_where(node: Node) -> Linear | None:
-        """where(p, c1 a + b1, c2 a + b2) is linear with the selected coefficients; p must not depend on the recurrence."""
-        if node.inputs[0].source in depends:
-            return None
-        left, right = of_edge(node, node.inputs[1]), of_edge(node, node.inputs[2])
-        if left is None or right is None:
-            return None
-        return tuple(_selected(build, node, a, b) for a, b in zip(left, right, strict=True))  # type: ignore[return-value]
+        return _scaled(build, fn, left[0], right[1]), _scaled(build, fn, left[1], right[1])
 
     result = of_edge(root, Edge(root.id, identity(root.domain))) if root.id == value.id else of_node(root)
     if result is None or len(distances) != 1:
@@ -83,27 +72,22 @@ def linear_form(
     return result[0], result[1], distances.pop()
 
 
-def _applied(build: Builder, fn: str, edge: Edge | None) -> Edge | None:
-    return None if edge is None else build.add(ops.Unary(fn), edge)
-
-
-def _sum(build: Builder, fn: str, left: Edge | None, right: Edge | None) -> Edge | None:
+def _together(build: Builder, node: Node, left: Edge | None, right: Edge | None) -> Edge | None:
+    """What a negation, sum or selection makes of the coefficients, or of the terms, of its operands."""
+    op = node.op
+    if left is None and right is None:
+        return None
+    if isinstance(op, ops.Where):
+        zero = build.add(ops.Broadcast(node.outputs[0].shape, ()), literal(build, node.outputs[0].dtype, 0.0))
+        return build.add(op, node.inputs[0], left or zero, right or zero)
     if right is None:
         return left
-    if left is None:
-        return right if fn == "add" else build.add(ops.Unary("neg"), right)
-    return build.add(ops.Binary(fn), left, right)
+    if left is None or isinstance(op, ops.Unary):
+        return right if op.fn == "add" else build.add(ops.Unary("neg"), right)  # type: ignore[attr-defined]
+    return build.add(op, left, right)
 
 
 def _scaled(build: Builder, fn: str, edge: Edge | None, factor: Edge) -> Edge | None:
     if edge is not None and fn == "mul" and constant_number(build.graph, edge.source) == 1:
         return factor
     return None if edge is None else build.add(ops.Binary(fn), edge, factor)
-
-
-def _selected(build: Builder, node: Node, left: Edge | None, right: Edge | None) -> Edge | None:
-    if left is None and right is None:
-        return None
-    type = node.outputs[0]
-    zero = build.add(ops.Broadcast(type.shape, ()), literal(build, type.dtype, 0.0))
-    return build.add(ops.Where(), node.inputs[0], left or zero, right or zero)

@@ -9,29 +9,31 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
-from tempo_core.ir.axes import places_of, source_of
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.labelled import Labelled, product, repeated
 from tempo_core.ir.types import is_float
 from tempo_core.passes.clean.infinities import Infinities
+from tempo_core.passes.ranges.factors import factors_of
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Range, full_range
 from tempo_core.symbolic.expr import Symbol
 
+_POINT = "point"  # the label of the dimension that points become
+
 
 @dataclass
 class OuterProducts:
-    """The products of `left[t]` and `right[t]` for all points t of `step`. Operand `slot` has zeros around its true elements.
+    """The products of two factors for all points of `step`. Factor `slot` has zeros around its true elements along its dimension `axis`.
 
-    Its dimension `axis` has a position for each point of the step: the true elements are those from t on if `is_suffix`, else those
-    up to t. `order` are the dimensions of the result among those of the products; `at` is where the sum reads them.
+    That dimension has a position for each point of the step: the true elements are those from t on if `is_suffix`, else those
+    up to t. `at` is where the sum reads the products.
     """
 
     graph: Graph
     node: Node
-    operands: tuple[Edge, Edge]
     products: Node
-    order: tuple[int, ...]
+    factors: tuple[Labelled, Labelled]
     slot: int
     axis: int
     pad: ops.Pad
@@ -39,38 +41,26 @@ class OuterProducts:
     is_suffix: bool
     at: Edge
 
-    @property
-    def op(self) -> ops.Dot:
-        assert isinstance(self.products.op, ops.Dot)
-        return self.products.op
-
     def summed(self) -> Edge:
         """The sum over all points of the step."""
         build, each = Builder(self.graph, self.node), Builder(self.graph, self.products)
-        padded, other = self.operands[self.slot], self.operands[1 - self.slot]
-        padded = each.add(replace(self.pad, axis=self.axis), padded)
-        if not is_float(self.products.outputs[0].dtype):
-            return self._contracted(build, padded, each.add(ops.Identity(), other))
-        infinities = Infinities(each, build, self._all, other, self.step, is_first=self.is_suffix)
-        product = self._contracted(build, padded, infinities.finite())
-        return build.add(ops.Binary("add"), product, self._reached(build, infinities))
+        factor, other = self.factors[self.slot], self.factors[1 - self.slot]
+        padded = each.add(replace(self.pad, axis=factor.labels.index(self.axis)), factor.edge)
+        if not is_float(self.node.outputs[0].dtype):
+            return self._product(build, padded, each.add(ops.Identity(), other.edge))
+        infinities = Infinities(each, build, self._all, other.edge, self.step, is_first=self.is_suffix)
+        total = self._product(build, padded, infinities.finite())
+        kept = sorted((self.axis, *other.labels))
+        inner, positions = tuple(kept.index(label) for label in other.labels), build.add(ops.Iota(self.step.bound_expr))
+        reached = Labelled(infinities.reached(build, positions, inner, kept.index(self.axis)), tuple(kept))
+        shape = self.node.outputs[0].shape
+        return build.add(ops.Binary("add"), total, repeated(build, reached, tuple(range(len(shape))), shape))
 
-    def _contracted(self, build: Builder, padded: Edge, other: Edge) -> Edge:
-        left, right = (self._all(e) for e in ((padded, other) if self.slot == 0 else (other, padded)))
-        shared = (tuple(k + 1 for k in batch) for batch in (self.op.left_batch, self.op.right_batch))
-        product = build.add(ops.Dot((0,), (0,), *shared), left, right)
-        return build.add(ops.Permute(self.order), product)
-
-    def _reached(self, build: Builder, infinities: Infinities) -> Edge:
-        """What is infinite or NaN in the other operand, at the positions that are true elements of its point."""
-        dimensions = places_of(self.graph, self.products)
-        others = [k for _, k in sorted(dimensions[1 - self.slot].items())]
-        along, *places = (self.order.index(k) for k in (dimensions[self.slot][self.axis], *others))
-        kept = sorted((along, *places))
-        inner = tuple(kept.index(place) for place in places)
-        positions = build.add(ops.Iota(self.step.bound_expr))
-        reached = infinities.reached(build, positions, inner, kept.index(along))
-        return build.add(ops.Broadcast(self.node.outputs[0].shape, tuple(kept)), reached)
+    def _product(self, build: Builder, padded: Edge, other: Edge) -> Edge:
+        edges = (padded, other) if self.slot == 0 else (other, padded)
+        left, right = (Labelled(self._all(e), (_POINT, *factor.labels)) for e, factor in zip(edges, self.factors, strict=True))
+        shape = self.node.outputs[0].shape
+        return repeated(build, product(build, left, right, (_POINT,)), tuple(range(len(shape))), shape)
 
     def _all(self, value: Edge) -> Edge:
         return replace(self.at, source=value.source, output=value.output)
@@ -88,32 +78,20 @@ def outer_products(graph: Graph, node: Node) -> list[OuterProducts]:
         return []
     step, pad, t = ranges[0][0], source.op, ranges[0][0].expr
     is_prefix = pad.low == 0 and pad.high == step.bound_expr - t - 1
-    if source.outputs[0].shape[pad.axis] != step.bound_expr or not (is_prefix or (pad.low == t and pad.high == 0)):
+    is_whole = source.outputs[0].shape[pad.axis] == step.bound_expr and source.domain.condition is TRUE
+    if not is_whole or not (is_prefix or (pad.low == t and pad.high == 0)):
         return []
-    outer = [_outer_product(graph, node, source, term, step, not is_prefix) for term in _summands(graph, _below(graph, source))]
-    return [products for products in outer if products is not None] if all(outer) else []
-
-
-def _outer_product(graph: Graph, node: Node, padded: Node, term: Node, step: Symbol, is_suffix: bool) -> OuterProducts | None:
-    """One of the terms that `padded` pads, if it is an outer product, perhaps transposed."""
-    order = term.op.order if isinstance(term.op, ops.Permute) else tuple(range(term.outputs[0].rank))
-    products = _below(graph, term) if isinstance(term.op, ops.Permute) else term
-    if not isinstance(products.op, ops.Dot) or products.op.left_contract:
-        return None
-    if products.domain != padded.domain or padded.domain.condition is not TRUE:
-        return None
-    assert isinstance(padded.op, ops.Pad)
-    left, right = products.inputs
-    source = source_of(graph, products, order[padded.op.axis])
-    if source is None or None not in source:
-        return None  # a dimension that the factors share
-    slot = source.index(None) ^ 1
-    others = [order.index(k) for _, k in sorted(places_of(graph, products)[1 - slot].items())]
-    if others != sorted(others):
-        return None
-    place = source[slot]
-    assert place is not None
-    return OuterProducts(graph, node, (left, right), products, order, slot, place, padded.op, step, is_suffix, node.inputs[0])
+    outer = []
+    for term in _summands(graph, _below(graph, source)):
+        factors = factors_of(graph, term) if term.domain == source.domain else None
+        slots = [slot for slot in range(2) if factors is not None and pad.axis in factors[slot].labels]
+        if factors is None or len(slots) != 1:
+            return []  # not a product, or a dimension that the factors share
+        other = factors[1 - slots[0]]
+        if list(other.labels) != sorted(other.labels):
+            return []
+        outer.append(OuterProducts(graph, node, term, factors, slots[0], pad.axis, pad, step, not is_prefix, edge))
+    return outer
 
 
 def _summands(graph: Graph, node: Node) -> list[Node]:

@@ -10,9 +10,11 @@ from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, literal
 from tempo_core.ir.dependence import Nest, ancestors, cycle_sign, cycles, reached
 from tempo_core.ir.graph import Edge, Graph, Node, constant_number, is_identity
+from tempo_core.ir.ranges.lifted import everywhere
+from tempo_core.ir.ranges.scans import at_all_points
 from tempo_core.ir.types import is_float
 from tempo_core.ir.writes import chain
-from tempo_core.passes.base import operand_domains, read_at
+from tempo_core.passes.base import operand_domains, read_at, take_over
 from tempo_core.passes.clean.masks import equal_branches
 from tempo_core.passes.clean.view import View
 from tempo_core.passes.decisions import note
@@ -20,7 +22,7 @@ from tempo_core.passes.ranges.geometric import Geometric
 from tempo_core.passes.ranges.linear_forms import linear_form, shift_of
 from tempo_core.prices import pays_to_update
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Domain, Index, Point, full_range, identity
+from tempo_core.symbolic.domain import Domain, Index, Point, identity
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl.relation import never
 
@@ -44,12 +46,11 @@ class Scan:
     def put(self, graph: Graph) -> None:
         """Make the node the element of the scan at its point."""
         target = self.node
-        outer = Builder(graph, target, Domain(tuple(s for s in target.domain.steps if s != self.step)))
+        outer = everywhere(graph, target, frozenset({self.step}))
         place = Builder(graph, target, Domain(target.domain.steps))
-        operands = [_at_all_points(place, edge, self.step) for edge in (self.coefficients, self.terms) if edge is not None]
+        operands = [at_all_points(place, edge, self.step) for edge in (self.coefficients, self.terms) if edge is not None]
         op = ops.CumSum(0, self.reverse) if self.coefficients is None else ops.LinearScan(0, self.reverse)
-        element = place.add(ops.Gather(0), outer.add(op, *operands), place.add(ops.Eval(self.step.expr)))
-        graph.put(replace(graph[element.source], id=target.id, name=target.name, where=target.where))
+        take_over(graph, target, place.add(ops.Gather(0), outer.add(op, *operands), place.add(ops.Eval(self.step.expr))))
         note(target.id, "computed for all points of {} by one scan: it is linear in its neighbour", self.step)
 
 
@@ -246,11 +247,3 @@ def _merged(graph: Graph, merge: Node, branch: int, inside: Edge, elsewhere: Edg
         (edge,) = graph[joined.source].inputs
         return replace(edge, condition=TRUE)
     return Edge(node.id, identity(node.domain))
-
-
-def _at_all_points(place: Builder, value: Edge, step: Symbol) -> Edge:
-    """A value at all points of a step, which become its first dimension."""
-    assert place.domain is not None
-    if not is_identity(value, place.graph[value.source], place.domain):
-        value = place.add(ops.Identity(), value)
-    return replace(value, index=tuple(full_range(step) if s == step else Point(s.expr) for s in place.domain.steps))

@@ -15,7 +15,7 @@ from tempo_core.ir.ranges.elements import Along, Reads, reduced_ranges
 from tempo_core.ir.ranges.scans import spread
 from tempo_core.ir.ranges.window_reductions import window_of
 from tempo_core.ir.types import ROUNDED_ONCE
-from tempo_core.passes.base import Pass, remove_dead
+from tempo_core.passes.base import Pass, remove_dead, take_over
 from tempo_core.passes.decisions import note
 from tempo_core.passes.ranges.lift import streamed
 from tempo_core.symbolic.condition import TRUE, Bool, at_least_zero, conjunction
@@ -72,15 +72,18 @@ def _windows(graph: Graph, node: Node) -> Iterator[Reads]:
 def _write_out(graph: Graph, node: Node, reads: Reads, streams: Set[int]) -> bool:
     """Write the reduction out, if that pays. Returns whether it did."""
     window = window_of(reads.index, reads.step) if reads.index.stride == 1 else None
-    if window is None or window.width < 2 or reads.step not in node.domain or node.id in streams:
+    if window is None or not (window.first.is_constant and window.width.is_constant):
         return False
-    distances = range(window.first, window.first + window.width)
+    first_distance, width = window.first.constant, window.width.constant
+    if width < 2 or reads.step not in node.domain or node.id in streams:
+        return False
+    distances = range(first_distance, first_distance + width)
     before, after = max(-distances[0], 0), max(distances[-1], 0)
     first = _Shifted(graph, node, reads, distances[0], before, after)
     values = first.of_reduced()
-    if values is None or first.reads & streams or window.width > prices.MOST_SHIFTS:
+    if values is None or first.reads & streams or width > prices.MOST_SHIFTS:
         return False
-    if window.width * len(first.nodes) > prices.MOST_SHIFTED_OPERATIONS:
+    if width * len(first.nodes) > prices.MOST_SHIFTED_OPERATIONS:
         return False
     build = Builder(graph, node)
     total = first.element(values)
@@ -89,9 +92,8 @@ def _write_out(graph: Graph, node: Node, reads: Reads, streams: Set[int]) -> boo
         values = shifted.of_reduced()
         assert values is not None
         total = build.add(ops.Binary(COMBINE[shifted.fn]), total, shifted.element(values))
-    final = graph[total.source]
-    graph.put(replace(final, id=node.id, name=node.name, where=node.where))
-    note(node.id, "its window of {} points of {} is written out, point by point", window.width, reads.step)
+    take_over(graph, node, total)
+    note(node.id, "its window of {} points of {} is written out, point by point", width, reads.step)
     return True
 
 

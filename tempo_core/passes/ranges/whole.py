@@ -6,43 +6,38 @@ own of the range. `p[t] @ v[0:t + 1]` is `p[t] @ v[0:T]` with zeros in p from t 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 
 from tempo_core.ir import ops
 from tempo_core.ir.axes import places_of
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ranges.elements import Elements, range_of
-from tempo_core.ir.ranges.lifted import all_elements, is_scan
-from tempo_core.ir.ranges.scans import evaluated
+from tempo_core.ir.ranges.elements import Elements
+from tempo_core.ir.ranges.lifted import MovingScan, all_elements, moving_scan
+from tempo_core.ir.ranges.scans import at_all_points, evaluated
 from tempo_core.ir.types import is_float
 from tempo_core.passes.clean.infinities import Infinities
-from tempo_core.symbolic.domain import Domain, Range, full_range, step_order
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.domain import Domain, step_order
 
 
 @dataclass
 class WholeStep:
-    """Dimension `axis` of operand `slot` of a node, which is a prefix or suffix `index` of a step, and the rewrites of that node.
-
-    `element` is the value of the operand at one point of the range.
-    """
+    """Dimension `axis` of operand `slot` of a product, which is a prefix or suffix that moves with the reader, and the product's rewrites."""
 
     graph: Graph
     node: Node
     slot: int
     axis: int
-    step: Symbol
-    index: Range
-    element: Edge
+    scan: MovingScan
 
     def __post_init__(self) -> None:
         self.build = Builder(self.graph, self.node)
 
     def value(self) -> Edge | None:
         """The node's value by the whole step; None if it is no simpler."""
-        op = self.node.op
+        op, step, index, element = self.node.op, self.scan.step, self.scan.index, self.scan.element
         assert isinstance(op, ops.Dot)
         contracts, batches = (op.left_contract, op.right_contract), (op.left_batch, op.right_batch)
         contract, other = contracts[self.slot], self.node.inputs[1 - self.slot]
@@ -50,65 +45,41 @@ class WholeStep:
             return None
         places = places_of(self.graph, self.node)[self.slot]
         if self.axis not in contract:
-            if not other.steps & (self.index.steps | {self.step}):
+            if not other.steps & (index.steps | {step}):
                 return None  # the product is a function of single points
-            product = self._product(op, self._whole(self.element), other)
-            return self.build.add(ops.Slice(places[self.axis], self.index.start, self.index.stop), product)
+            product = self._product(op, self._whole(element), other)
+            return self.build.add(ops.Slice(places[self.axis], index.start, index.stop), product)
         axis = contracts[1 - self.slot][contract.index(self.axis)]
-        if Elements(self.graph, self.node, self.step, self.index).of(other, axis) is not None:
+        if Elements(self.graph, self.node, step, index).of(other, axis) is not None:
             return None  # a sum of products of elements: a loop adds these up
-        masked = self.build.add(ops.Pad(axis, self.index.start, self.step.bound_expr - self.index.stop), other)
+        masked = self.build.add(ops.Pad(axis, index.start, step.bound_expr - index.stop), other)
         if not is_float(self.node.outputs[0].dtype):
-            return self._product(op, self._whole(self.element), masked)
+            return self._product(op, self._whole(element), masked)
         kept = [places[a] for a in sorted(places)]
         if contract != (self.axis,) or kept != sorted(kept):
             return None
-        steps = step_order(self.element.steps, self.graph.order)
-        each, whole = (Builder(self.graph, self.node, Domain(of)) for of in (steps, tuple(s for s in steps if s != self.step)))
-        is_prefix = bool(self.index.start == 0)
-        infinities = Infinities(each, whole, self._all, self.element, self.step, is_first=is_prefix)
+        steps = step_order(element.steps, self.graph.order)
+        each, whole = (Builder(self.graph, self.node, Domain(of)) for of in (steps, tuple(s for s in steps if s != step)))
+        is_prefix = bool(index.start == 0)
+        infinities = Infinities(each, whole, partial(at_all_points, each, step=step), element, step, is_first=is_prefix)
         product = self._product(op, self._whole(infinities.finite()), masked)
-        end = evaluated(self.build, self.index.stop - 1 if is_prefix else self.index.start)
+        end = evaluated(self.build, index.stop - 1 if is_prefix else index.start)
         reached = infinities.reached(self.build, end, tuple(range(len(kept))))
         return self.build.add(
             ops.Binary("add"), product, self.build.add(ops.Broadcast(self.node.outputs[0].shape, tuple(kept)), reached)
         )
 
     def _whole(self, element: Edge) -> Edge:
-        return all_elements(self.build, element, self.step, self.axis)
+        return all_elements(self.build, element, self.scan.step, self.axis)
 
     def _product(self, op: ops.Dot, operand: Edge, other: Edge) -> Edge:
         return self.build.add(op, *((operand, other) if self.slot == 0 else (other, operand)))
 
-    def _all(self, value: Edge) -> Edge:
-        """A value of each point, read at all points of the step."""
-        steps = self.graph[value.source].domain.steps
-        return replace(
-            value, index=tuple(full_range(s) if s == self.step else at for s, at in zip(steps, value.index, strict=True))
-        )
 
-
-def whole_steps(graph: Graph, node: Node, is_there: Callable[[int, Symbol], bool]) -> Iterator[WholeStep]:
-    """The dimensions of a node's operands that are prefixes or suffixes which move with the reader.
-
-    `is_there` says whether a node's values at all points of a step are there at once: those that the range reads must be.
-    """
-    if not isinstance(node.op, ops.Dot):
-        return
-    for slot, edge in enumerate(node.inputs):
+def whole_steps(graph: Graph, node: Node) -> Iterator[tuple[MovingScan, Edge | None]]:
+    """The prefixes and suffixes in a product's operands that move with the reader, and the product by the whole step, if that is simpler."""
+    for slot, edge in enumerate(node.inputs if isinstance(node.op, ops.Dot) else ()):
         for axis, size in enumerate(graph.edge_type(edge).shape):
-            read = range_of(graph, edge, axis) if size.steps else None
-            if read is None:
-                continue
-            step, index = read
-            moves = bool(index.steps) and index.steps <= set(node.domain.steps)
-            if not moves or not is_scan(step, index):
-                continue
-            if not is_there(node.id, step):
-                continue
-            elements = Elements(graph, node, step, index)
-            element = elements.of(edge, axis)
-            if element is None or not any(step in at.steps for at in element.index):
-                continue
-            if all(is_there(source, step) for source in elements.reads):
-                yield WholeStep(graph, node, slot, axis, step, index, element)
+            scan = moving_scan(graph, node, edge, axis) if size.steps else None
+            if scan is not None:
+                yield scan, WholeStep(graph, node, slot, axis, scan).value()

@@ -14,7 +14,7 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.past_sums import PAST_SUMS
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Library, Pullback, Trimmed, Vmapped
-from tempo_core.passes.base import Pass, operand_domains
+from tempo_core.passes.base import Pass, operand_domains, take_over
 from tempo_core.passes.clean.narrow import without
 from tempo_core.passes.shapes import ragged
 from tempo_core.symbolic.condition import TRUE, Comparison
@@ -140,9 +140,7 @@ class _Padding:
         rule = RULES.get(type(node.op), _pointwise if node.op.neutral is None else _neutral)
         work = _Work(self.graph, node, operands, true_shapes, self)
         result = rule(work)
-        final = self.graph[result.source]
-        # The node keeps its id, and takes over the operation of the last node that was built in its place.
-        self.graph.put(replace(final, id=node.id, name=node.name, where=node.where))
+        take_over(self.graph, node, result)
         if result.source != node.id:
             del self.graph.nodes[result.source]
         self.lengths |= {(node.id, k): type.shape for k, type in enumerate(node.outputs) if not type.is_static}

@@ -7,7 +7,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.compiler import with_outputs
-from tempo_core.ir.ops import Argmax, CumMax, CumSum, DiscountedSum, LinearScan, Merge, Pad, Reduce
+from tempo_core.ir.ops import Argmax, CumMax, CumSum, DiscountedSum, LinearScan, Merge, Reduce
 from tempo_core.passes.clean.simplify import Simplify
 from tempo_core.passes.ranges.lift import Lift
 from tests import reference
@@ -136,18 +136,18 @@ INSIDE = """\
 
 
 @pytest.mark.parametrize(
-    ("read", "where", "results", "pads"),
+    ("read", "where", "results"),
     [
-        ("t - 1:t + 2", " where (T >= t + 2) & (t >= 1)", "1:T - 1", True),
-        ("max(t - 2, 1):min(t + 2, T - 1)", " where T >= 3", "0:T", False),
+        ("t - 1:t + 2", " where (T >= t + 2) & (t >= 1)", "1:T - 1"),
+        ("max(t - 2, 1):min(t + 2, T - 1)", " where T >= 3", "0:T"),
     ],
 )
-def test_windows_that_are_not_cut_or_are_cut_within_the_step(read: str, where: str, results: str, pads: bool):
-    """Windows inside of the step need no points around it, and those between other limits none outside of these."""
+def test_windows_that_are_not_cut_or_are_cut_within_the_step(read: str, where: str, results: str):
+    """Windows inside of the step, and those between other limits than its ends."""
     tail = TAIL.replace("0:T", results)
     text = HEAD + INSIDE.format(read=read, where=where) + tail
     graph = check(lambda *_: None, "", text, Lift(), Simplify(), bounds={"I": 2, "T": 5})
-    assert not ops_of(graph, Reduce) and bool(ops_of(graph, Pad)) == pads
+    assert not ops_of(graph, Reduce)
 
 
 def test_a_recurrence_with_coefficients_of_another_steps_points():
@@ -185,6 +185,20 @@ def test_a_loop_carries_the_reduction_of_what_it_computes(golden: Golden):
 def test_reductions_against_the_order_of_the_loop_wait_for_its_end():
     graph = after(HEAD + STREAMED.format(read="t:T") + TAIL, Lift())
     assert ops_of(graph, CumSum) and len(ops_of(graph, Merge)) == 1
+
+
+def test_a_reduction_of_what_two_loops_make_waits_for_their_ends():
+    """Values of a loop forwards and of one backwards have no order, and neither has a range without the reader's own point."""
+    loops = """\
+%5 h = Merge(type=float32[])(%4[i, t] if t == 0, %6[i, t - 1] if t >= 1) : float32[] over (i, t)
+%6 = Unary(fn="tanh")(%5[i, t]) : float32[] over (i, t)
+%7 g = Merge(type=float32[])(%4[i, t] if t == T - 1, %8[i, t + 1] if t <= T - 2) : float32[] over (i, t)
+%8 = Unary(fn="tanh")(%7[i, t]) : float32[] over (i, t)
+%10 = Binary(fn="add")(%6[i, t], %8[i, t]) : float32[] over (i, t)
+%9 = Reduce(fn="sum", axes=(0,))(%10[i, 0:t]) : float32[] over (i, t)
+"""
+    graph = after(HEAD + loops + TAIL, Lift())
+    assert ops_of(graph, CumSum) and len(ops_of(graph, Merge)) == 2
 
 
 def test_inside_a_loop_over_another_step_all_points_are_there():
