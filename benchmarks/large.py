@@ -60,7 +60,9 @@ def main() -> None:
         place = options.model or Path(folder) / "model"
         if not (place / "config.json").exists():
             place.parent.mkdir(parents=True, exist_ok=True)
-            written(place, {**(QUICK if options.quick else SIZES), "num_hidden_layers": 2 if options.quick else 28}, is_random=True)
+            written(
+                place, {**(QUICK if options.quick else SIZES), "num_hidden_layers": 2 if options.quick else 28}, is_random=True
+            )
         weights = (place / "model.safetensors").stat().st_size
         say(f"weights in bfloat16: {weights / 1e9:.2f} GB")
         for dtype in DTYPES:
@@ -110,7 +112,17 @@ def tempo(results: Results, model: Path, dtype: str, folder: Path) -> None:
 
     def run(tokens: int, prompt: int = 4) -> tuple[Run, dict[str, float]]:
         text = " ".join(f"w{token}" for token in ids(prompt))
-        options = ["--dtype", dtype, "--max-new-tokens", str(tokens), "--max-context", str(prompt + LONG), "--temperature", "0", "--raw"]
+        options = [
+            "--dtype",
+            dtype,
+            "--max-new-tokens",
+            str(tokens),
+            "--max-context",
+            str(prompt + LONG),
+            "--temperature",
+            "0",
+            "--raw",
+        ]
         command = ["tempo_llm", "generate", "--model", str(directory), "--prompt", text, *options]
         each = ran([*command, "--ignore-eos", "--json", "--cache", str(cache)])
         line = next(line for line in each.output.splitlines() if line.startswith("{"))
@@ -130,7 +142,9 @@ def tempo(results: Results, model: Path, dtype: str, folder: Path) -> None:
 def added(results: Results, name: str, figures: dict[str, Any], cpu: float, seconds: float) -> None:
     token = {"cpu_seconds_per_token": cpu / (LONG - SHORT), "seconds_per_token": seconds / (LONG - SHORT)}
     peak = max(each["peak_bytes"] for case, each in figures.items() if case != "quantize")
-    say(f"{name}: {token['cpu_seconds_per_token']:.2f} CPU s a token, {token['seconds_per_token']:.2f} s; peak {peak / 1e9:.2f} GB")
+    say(
+        f"{name}: {token['cpu_seconds_per_token']:.2f} CPU s a token, {token['seconds_per_token']:.2f} s; peak {peak / 1e9:.2f} GB"
+    )
     results.add(name, **token, peak_bytes=peak, runs=figures)
     results.save()
 
