@@ -21,7 +21,7 @@ This page is generated: `python -m benchmarks.decisions --write`. Nothing on it 
 
 ## The cost model
 
-`program.cost()` counts operations, bytes and executions of every statement. `tp.Machine` has the constants of a device, and makes a time of
+`program.cost()` counts operations, bytes and executions of every statement. `tp.Target` has the constants of a device, and makes a time of
 them: a statement that runs n times takes
 
     n * (operation + max(work, bytes / bandwidth))
@@ -43,7 +43,7 @@ def page() -> str:
     """The whole page."""
     import tempo_core as tp
 
-    cpu = tp.Machine.usual("cpu")
+    cpu = tp.Target.named("cpu")
     text = HEAD + "\n".join(f"    {line}" for line in str(cpu).splitlines()) + "\n"
     for name, (about, compiled) in PROGRAMS.items():
         text += f"\n## {name}\n\n{about}\n\n" + section(compiled, cpu)

@@ -39,12 +39,6 @@ def of_device_programs() -> str:
     return fingerprint((of_decisions(), options, variables, _machine(), str(products.DOT_PRECISION)))
 
 
-def device() -> jax.Device:
-    """The device on which programs run."""
-    chosen = jax.config.jax_default_device
-    return jax.local_devices(backend=chosen)[0] if chosen is None or isinstance(chosen, str) else chosen
-
-
 @functools.cache
 def _installed() -> str:
     return fingerprint((platform.python_implementation(), sys.version_info[:2], installed(PACKAGES), _source()))

@@ -268,7 +268,7 @@ class _Connected:
         return {
             group
             for group in kept.keys() & read.keys()
-            if sum(map(self._elements, kept[group])) <= prices.MOST_GROWTH_BEFORE_A_LOOP * sum(read[group].values())
+            if sum(map(self._elements, kept[group])) <= prices.TIMES_SMALLER * sum(read[group].values())
         }
 
     def _read_innermost(self, candidates: set[int]) -> dict[int, set[Key]]:

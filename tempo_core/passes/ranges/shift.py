@@ -80,7 +80,7 @@ def _write_out(graph: Graph, node: Node, reads: Reads, streams: Set[int]) -> boo
     values = first.of_reduced()
     if values is None or first.reads & streams or window.width > prices.MOST_SHIFTS:
         return False
-    if window.width * len(first.nodes) > prices.MOST_SHIFTED_OPERATIONS:
+    if window.width * len(first.nodes) > prices.MOST_COPIED_OPERATIONS:
         return False
     build = Builder(graph, node)
     total = first.element(values)

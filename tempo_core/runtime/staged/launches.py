@@ -20,6 +20,7 @@ from tempo_core.schedule.build import chosen_value
 from tempo_core.schedule.tree import Item, flat
 from tempo_core.symbolic.domain import is_full_range
 from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.target import Target
 
 
 class Launches:
@@ -38,17 +39,19 @@ class Launches:
         opened_at: tuple[str | None] | None,
         donated: Collection[str],
         walked: Walked,
+        target: Target,
     ):
         self.lowering, self.graph, self.kept_outputs, self._disable = lowering, lowering.graph, frozenset(kept_outputs), disable
         self.walked, self.hosted = walked, walked.hosted
         self.outputs: list[tuple[int, int]] = []  # (position, slot); each is fetched at its place, as its store may be used again
         self.whole: list[tuple[int, Key]] = []  # (position, store on the host) of outputs that are all points of it
+        self.compared: dict[str, None] = {}  # the loops that may be several launches, with their seconds
         self.slots = 0  # the number of places for operands and results of calls, and for outputs
         chosen = tuple(map(chosen_value, self.graph.chosen))
         items = self._split(root, chosen)
         self.returned: set[Key] = set()  # stores on the host whose values come from functions there
         self.kept = {} if "keep" in disable else self._keep(items)
-        self.items = self._arranged(self._without_empty(items), launch_seconds, opened_at)
+        self.items = self._arranged(self._without_empty(items), launch_seconds, opened_at, target)
         self.segments = list(host.segments(self.items))
         for number, segment in enumerate(self.segments):
             segment.number = number
@@ -64,7 +67,7 @@ class Launches:
             segment.inputs = tuple(name for name in segment.inputs if name not in segment.donated)
 
     def _arranged(
-        self, items: list[host.HostItem], launch_seconds: float | None, opened_at: tuple[str | None] | None
+        self, items: list[host.HostItem], launch_seconds: float | None, opened_at: tuple[str | None] | None, target: Target
     ) -> list[host.HostItem]:
         """The items with segments that are joined with their neighbours, opened where runs can stop, and cut if they take long."""
         graph, lowering = self.graph, self.lowering
@@ -79,7 +82,7 @@ class Launches:
         if opened_at is not None:
             items = opened(items, graph, *opened_at, lowering.unrolled.writes_out)
         if "chunk" not in self._disable and launch_seconds is not None:
-            items = cut(items, graph, {**lowering.bounds, **most}, launch_seconds, self._stays_whole)
+            items = cut(items, graph, {**lowering.bounds, **most}, launch_seconds, self._stays_whole, target, self.compared)
         return items
 
     def _stays_whole(self, loop: Loop) -> bool:
