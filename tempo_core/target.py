@@ -233,7 +233,9 @@ CPU = Target("cpu", 100e9, 25e9, 200e9, 32 * 2**20, 0.2e-6, 20e-6, 500e-6, 1e-3,
 # threads with a first cache of 256 KiB each. The others are estimates: L2 at thrice the memory's rate, a special function unit for each four
 # float32 ones, 4 us for a kernel. JAX takes three quarters of the memory at its start, and hands it out itself.
 H100 = Target(
-    "h100", 67e12, 3.35e12, 10e12, 50e6, 4e-6, 15e-6, 20e-6, 1e-3, 1.9, 33e12, 8e12, 33e12, 8e12, 2**18, 60e9, 3.35e12, 64e9, 50e-6, 256 * 2**10, 128
+    "h100", operations=67e12, elements=33e12, few_elements=33e12, dear=8e12, few_dear=8e12, many=132 * 2048, operation=4e-6, launch=15e-6,
+    memory=3.35e12, cache=10e12, cache_bytes=50e6, first_cache=256 * 2**10, line=128, kept=60e9, fresh=3.35e12, host=64e9, exchange=50e-6,
+    message=20e-6, spread=1.9, compile=1e-3,
 )  # fmt: skip
 
 

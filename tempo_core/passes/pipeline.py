@@ -60,6 +60,7 @@ def pipeline(
     `checkpoints` have segments of these sizes. With `exact`, recurrences have no values outside of their points. Seconds are those of the `target`, by
     default the device at hand.
     """
+    target = target or Target.at_hand()
     fixed = tuple((bound, number) for bound, number in numbers if bound not in dict(least))
     tiling = [Tile(sizes=tuple(tiles)), Simplify(), Cse(), Narrow()] if tiles else []
     capacity = [Capacity(tuple(least)), Simplify(), Cse()] if least else []
@@ -88,9 +89,9 @@ def pipeline(
         Accumulate(),
         Simplify(),  # what a point adds may be one product: the gradient of a weight, of a part of a batch
         Associate(loops=True),  # chains of such products
-        Compact(() if "strip" in disabled else fixed, but=tuple(unvectorized), tiles=tuple(tiles)),
+        Compact(() if "strip" in disabled else fixed, target, but=tuple(unvectorized), tiles=tuple(tiles)),
         *tiling,
-        *([Strip(fixed, target or Target.at_hand(), but=tuple(name for name, _ in tiles))] if fixed else []),
+        *([Strip(fixed, target, but=tuple(name for name, _ in tiles))] if fixed else []),
         *([Checkpoint(tuple(checkpoints)), Simplify()] if checkpoints else []),
         Align(fed=True),
         Update(),

@@ -21,6 +21,7 @@ from tempo_core.prices import is_quick_at_once, price_of_keeping
 from tempo_core.symbolic.condition import Bool, conjunction
 from tempo_core.symbolic.domain import Range, is_full_range, is_own_point
 from tempo_core.symbolic.expr import Symbol
+from tempo_core.target import CPU, Target
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,14 @@ class Compact(Pass):
     values that the loop keeps. A minimum cut decides which ones (`passes/keep/cut.py`).
 
     Elementwise operations and reductions compute such a copy as they read it. Others (products) need it in memory. They read a copy only if
-    they run in parts: in tiles, whose sizes are `tiles`, or in strips. `numbers` are the bounds that are known, for strips. `but`
+    they run in parts: in tiles, whose sizes are `tiles`, or in strips. `numbers` are the bounds that are known, and `target` the device, for strips. `but`
     names steps that stay loops.
 
     Rewrite: `x[t] = cast(byte[t]) / 255; h[t + 1] = f(x[t]); s = sum(x[0:T])` -> `...; s = sum(cast(byte[0:T]) / 255)`
     """
 
     numbers: tuple[tuple[Symbol, int], ...] = ()
+    target: Target = CPU
     but: tuple[str, ...] = ()
     tiles: tuple[tuple[str, int], ...] = ()
     name: str = field(default="compact", init=False)
@@ -59,7 +61,11 @@ class Compact(Pass):
         if size is not None:
             return [Tiling(graph, step, whole, size) for whole in dimensions(graph, step, size)]
         is_number = step.bound_symbol in numbers
-        return [Stripping(graph, step, whole, numbers) for whole in dimensions(graph, step, products_only=True) if is_number]
+        return [
+            Stripping(graph, step, whole, numbers, self.target)
+            for whole in dimensions(graph, step, products_only=True)
+            if is_number
+        ]
 
 
 class _Loop:
