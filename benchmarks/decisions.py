@@ -31,7 +31,7 @@ with the bandwidth of the cache if what one execution moves fits there, else tha
 not keep from run to run. The *roofline* is
 the least time of all operations, and of the bytes of all stores. It leaves out what a compiler of loops cannot know: which operations XLA makes
 one, and how well it uses vector instructions. So it tells which of two forms is better where they differ by much, and the rules of
-`tempo_core/prices.py`, each with its measurement, decide the rest.
+`tempo_core/prices.py`, each with its unit and reason, decide the rest.
 
 The constants are fixed for a kind of device, so that the same program is compiled alike everywhere; `tempo-rl doctor --calibrate --out
 machine.json` measures them, and `TEMPO_MACHINE=machine.json` uses what was measured. Those of a CPU:

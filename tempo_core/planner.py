@@ -22,7 +22,7 @@ from tempo_core.errors import CausalityError, TempoError
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Sink, Udf
 from tempo_core.passes.keep.checkpoint import goes_back
-from tempo_core.prices import LEAST_GAIN
+from tempo_core.prices import LEAST_GAIN, LEAST_SECONDS_SAVED
 from tempo_core.report.programs.plan import Plan
 from tempo_core.runtime.cost.cost import Cost
 from tempo_core.runtime.cost.usage import DEVICE, Usage
@@ -137,7 +137,7 @@ class Candidate(Generic[P]):
 
     def pays(self, seconds: float) -> bool:
         """Whether a form that takes so many seconds is clearly faster."""
-        return self.seconds > LEAST_GAIN * seconds
+        return self.seconds > max(LEAST_GAIN * seconds, seconds + LEAST_SECONDS_SAVED)
 
     def is_worse_than(self, other: Candidate[P]) -> bool:
         """Whether another form is clearly faster, with less memory."""

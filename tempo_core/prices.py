@@ -75,6 +75,8 @@ LEAST_GAIN = price(1.1, "times", "that one form must be faster than another by t
     "planner.py, runtime/cost/capacities.py", "two cores, other programs beside; of 54 programs, the model has 18 for faster by 1.16 to 8 as a loop, and they "
     "are by 1.0 to 3.5; the other ones are by 1.08 at most in the model. Soft-DTW with gradients, up to ten times as long: 5.1 ms with 1.25, 3.2 with 1.1")
 
+LEAST_SECONDS_SAVED = price(2e-3, "seconds", "by which a step must be faster as a loop: XLA compiles one form more for it", "planner.py")
+
 # -- passes/ranges -------------------------------------------------------------------------------------------------------
 
 MOST_SHIFTS = price(16, "points", "of a window that is written out: w slices, which are a part of their reader, in place of a gather of w "
@@ -120,6 +122,12 @@ MOST_OPERATIONS_TO_UNROLL = price(10_000, "operations", "of a loop that is writt
 OPERATIONS_OF_A_LONG_LOOP = price(4_000, "operations", "of a loop inside of another one, up to which the time to compile it does not count",
     "runtime/lower/unroll.py", "two cores; GRPO's gradient of 48 tokens, 2.7 KB an operation, 48 iterations: XLA took 30 s to over two minutes, for copies of "
     "1 MB an iteration")
+
+# -- runtime/staged ------------------------------------------------------------------------------------------------------
+
+MOST_TIMES_A_LAUNCH = price(1.75, "times", "`Config.launch_seconds` that a loop may take by the rough estimate and stays one launch",
+    "runtime/staged/chunks.py", "two cores; of 219 classics five take longer than 0.25 s, of which four are cut, with 17 faster ones that the estimate has "
+    "for slower, mostly as they end early. One launch in place of three takes a queue of 10,000 points from 0.22 to 0.13 ms")
 
 # -- backends ------------------------------------------------------------------------------------------------------------
 

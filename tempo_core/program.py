@@ -607,13 +607,14 @@ class Program(Shown, Generic[R]):
         text = explanation(
             self.source, written, passes, self.scheduled, self._staged, self._sources, asked, on_device or on_host, tensor
         )
-        choices = () if tensor else (self._compared(), str(self.choice or ""), str(self._capacities))
+        choices = () if tensor else (str(self.choice or ""), str(self._capacities), self._compared())
         return "\n\n".join(filter(None, (*choices, text)))
 
     def _compared(self) -> str:
         """The target, and the forms of loops of which the staged executor compared the seconds."""
-        lines = () if self._staged is None else (*self._staged.unrolled.compared, *self._staged.launches.compared)
-        return "\n  ".join((f"seconds are those of the target {self.config.on.kind}", *lines))
+        texts = () if self._staged is None else (*self._staged.unrolled.compared, *self._staged.launches.compared)
+        lines = (f"loops, by the seconds of the target {self.config.on.kind}", *texts)
+        return "\n  ".join(lines) if texts or self.config.target is not None else ""
 
     def plan(self) -> Plan:
         """The schedule, the memory of every tensor and its peaks, and the XLA programs that a run compiles.

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 import tempo_core as tp
-from tempo_core import prices
 from tempo_core.errors import ConfigError
 
-MACHINE = tp.Machine(
+TARGET = tp.Target(
     "toy",
     operations=1e9,
     memory=1e8,
@@ -36,19 +35,19 @@ def product(rows: int, width: int) -> tp.Program[Any]:
 
 def test_a_time_is_the_price_of_operations_and_the_longer_of_work_and_bytes() -> None:
     small, large = product(10, 10).cost(), product(10_000, 100).cost()
-    work = small.numbers["operations"] / MACHINE.operations, small.numbers["bytes_moved"] / MACHINE.cache
-    assert MACHINE.seconds(small) >= max(work)
-    assert MACHINE.seconds(small) <= small.numbers["executions"] * MACHINE.operation + sum(work)
+    work = small.numbers["operations"] / TARGET.operations, small.numbers["bytes_moved"] / TARGET.cache
+    assert TARGET.seconds(small) >= max(work)
+    assert TARGET.seconds(small) <= small.numbers["executions"] * TARGET.operation + sum(work)
     # 4 MB do not fit in the cache: its bandwidth does not matter any more
-    assert MACHINE.seconds(large) == replace(MACHINE, cache=1e15).seconds(large)
-    assert MACHINE.seconds(small) > replace(MACHINE, cache=1e15, operations=1e15).seconds(small)
-    assert MACHINE.seconds(small, launches=3) == pytest.approx(MACHINE.seconds(small) + 3e-5)
+    assert TARGET.seconds(large) == replace(TARGET, cache=1e15).seconds(large)
+    assert TARGET.seconds(small) > replace(TARGET, cache=1e15, operations=1e15).seconds(small)
+    assert TARGET.seconds(small, launches=3) == pytest.approx(TARGET.seconds(small) + 3e-5)
 
 
 def test_products_and_dear_functions_have_rates_of_their_own() -> None:
     many, few = product(10_000, 100).cost(), product(10, 10).cost()
     for field, cost in (("dear", many), ("few_dear", few), ("elements", many), ("few_elements", few)):
-        slow = replace(MACHINE, cache=1e15, memory=1e15, **{field: 1e6})
+        slow = replace(TARGET, cache=1e15, memory=1e15, **{field: 1e6})
         assert slow.seconds(cost) > 2 * replace(slow, **{field: 1e15}).seconds(cost), field
         other = few if cost is many else many
         assert slow.seconds(other) == replace(slow, **{field: 1e15}).seconds(other), field
@@ -56,32 +55,32 @@ def test_products_and_dear_functions_have_rates_of_their_own() -> None:
 
 def test_much_memory_is_taken_from_the_system_in_each_run() -> None:
     cost = product(10, 10).cost()
-    kept, more = prices.MOST_BYTES_KEPT, prices.MOST_BYTES_KEPT + 1
-    assert MACHINE.seconds(cost, allocated=kept) == MACHINE.seconds(cost)
-    assert MACHINE.seconds(cost, allocated=more) == pytest.approx(MACHINE.seconds(cost) + more / MACHINE.fresh)
-    assert MACHINE.most_saved(cost, kept) == 0 and MACHINE.most_saved(cost, more) == more / MACHINE.fresh
+    kept, more = int(TARGET.kept), int(TARGET.kept) + 1
+    assert TARGET.seconds(cost, allocated=kept) == TARGET.seconds(cost)
+    assert TARGET.seconds(cost, allocated=more) == pytest.approx(TARGET.seconds(cost) + more / TARGET.fresh)
+    assert TARGET.most_saved(cost, kept) == 0 and TARGET.most_saved(cost, more) == more / TARGET.fresh
     large = product(10_000, 100).cost()
     moved = large.numbers["bytes_moved"]
-    assert 0 < MACHINE.most_saved(large, 0) <= moved / MACHINE.memory - moved / MACHINE.cache
+    assert 0 < TARGET.most_saved(large, 0) <= moved / TARGET.memory - moved / TARGET.cache
 
 
 def test_files_of_earlier_versions_have_the_usual_rates(tmp_path: Path) -> None:
     path = tmp_path / "machine.json"
-    MACHINE.save(path)
+    TARGET.save(path)
     path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "fresh"}))
-    assert tp.Machine.load(path) == MACHINE
+    assert tp.Target.load(path) == TARGET
 
 
 def test_the_roofline_is_the_longer_of_two() -> None:
-    assert MACHINE.roofline(2e9, 1e7) == 2.0
-    assert MACHINE.roofline(1e6, 1e8) == 1.0
+    assert TARGET.roofline(2e9, 1e7) == 2.0
+    assert TARGET.roofline(1e6, 1e8) == 1.0
 
 
 def test_several_devices_pay_if_they_save_more_than_messages_take() -> None:
-    assert MACHINE.pays_to_spread(1.0, 2, 300)  # saves a third of a second
-    assert not MACHINE.pays_to_spread(1.0, 2, 400)
-    assert MACHINE.pays_to_spread(1.0, 4, 400)  # saves three fifths
-    assert not MACHINE.pays_to_spread(1e-4, 2, 1)
+    assert TARGET.pays_to_spread(1.0, 2, 300)  # saves a third of a second
+    assert not TARGET.pays_to_spread(1.0, 2, 400)
+    assert TARGET.pays_to_spread(1.0, 4, 400)  # saves three fifths
+    assert not TARGET.pays_to_spread(1e-4, 2, 1)
 
 
 @pytest.mark.cpu
@@ -92,23 +91,23 @@ def test_auto_asks_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         total = tp.tanh(x)[0:B].sum(0)
     for message, devices in ((1e-9, "b: 1000 points on 4 devices, 250 on each"), (1e3, "")):
         path = tmp_path / "machine.json"
-        replace(MACHINE, message=message).save(path)
+        replace(TARGET, message=message).save(path)
         monkeypatch.setenv("TEMPO_MACHINE", str(path))
         assert ctx.compile({B: 1000}, total, tp.Config(devices="auto")).plan().devices == devices
 
 
 def test_constants_are_kept_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "machine.json"
-    MACHINE.save(path)
-    assert tp.Machine.load(path) == MACHINE
+    TARGET.save(path)
+    assert tp.Target.load(path) == TARGET
     assert [each.name for each in path.parent.iterdir()] == ["machine.json"]
-    assert "toy" in str(MACHINE) and "1 G operations/s" in str(MACHINE)
+    assert "toy" in str(TARGET) and "1 G operations/s" in str(TARGET)
 
 
 @pytest.mark.parametrize("change", ["truncated", "missing", "unknown", "negative", "text", "nothing"])
 def test_other_files_are_refused(change: str, tmp_path: Path) -> None:
     path = tmp_path / "machine.json"
-    MACHINE.save(path)
+    TARGET.save(path)
     values = json.loads(path.read_text())
     text = {
         "truncated": path.read_text()[:20],
@@ -119,19 +118,19 @@ def test_other_files_are_refused(change: str, tmp_path: Path) -> None:
     }.get(change)
     path.unlink() if text is None else path.write_text(text)
     with pytest.raises(ConfigError, match="is not a file of measured constants") as caught:
-        tp.Machine.load(path)
+        tp.Target.load(path)
     assert "doctor --calibrate" in str(caught.value)
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
-        MACHINE.save(tmp_path / "file" / "machine.json")
+        TARGET.save(tmp_path / "file" / "machine.json")
 
 
 @pytest.mark.slow
 def test_constants_can_be_measured() -> None:
-    machine = tp.Machine.calibrated()
-    assert machine.kind == "cpu" and 1e9 < machine.operations < 1e14 and 1e8 < machine.memory < 1e12
-    assert 1e8 < machine.dear < 1e12 and 1e7 < machine.few_dear < 1e12 and 1e8 < machine.fresh < 1e12
-    assert machine.memory < machine.cache * 10 and 0 < machine.launch < 1e-2 and 0 < machine.compile < 1
+    target = tp.Target.calibrated()
+    assert target.kind == "cpu" and 1e9 < target.operations < 1e14 and 1e8 < target.memory < 1e12
+    assert 1e8 < target.dear < 1e12 and 1e7 < target.few_dear < 1e12 and 1e8 < target.fresh < 1e12
+    assert target.memory < target.cache * 10 and 0 < target.launch < 1e-2 and 0 < target.compile < 1

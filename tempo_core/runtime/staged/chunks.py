@@ -19,7 +19,7 @@ from tempo_core.ir import costs
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.ops import Dataflow, Merge, Types
 from tempo_core.ir.ops.work import CALL, PRODUCT
-from tempo_core.prices import copy_weight, is_dear
+from tempo_core.prices import MOST_TIMES_A_LAUNCH, copy_weight, is_dear
 from tempo_core.runtime.cost.kernels import bytes_of
 from tempo_core.runtime.staged.host import Chunks, Fetch, HostItem, HostLoop, Segment, inside, statements
 from tempo_core.runtime.staged.swapping import Around, Walked, iterations
@@ -54,7 +54,7 @@ def cut(
         if stays_whole(loop):
             return None
         seconds = rough(loop, env=env)
-        if seconds <= wanted:
+        if seconds <= wanted * MOST_TIMES_A_LAUNCH:
             return None
         texts[compared({f"{loop_label(loop)} at once": seconds, "a launch at most": wanted})] = None
         each = rough(loop.body, env=inner(loop, env))
@@ -211,7 +211,7 @@ def _of_statement(node: Node, operands: Types, env: Mapping[Symbol, int], target
         number = costs.operations(op, inputs, outputs).evaluate(env)
         sums["operations"] += number
         sums["products" if op.cost_class == PRODUCT else "dear" if is_dear(op) else "plain"] += number
-        if not isinstance(op, costs.OF_THEIR_READER):
+        if not isinstance(op, (*costs.PARTS, *costs.OF_THEIR_READER)):
             sums["times"] += copy_weight(op) if op.cost_class == CALL else 1
             sums["bytes"] += sum(bytes_of(type).evaluate(env) for type in (*inputs, *outputs))
     return target.of(max(sums["times"], 1), sums["operations"], sums["products"], sums["dear"], sums["bytes"])
