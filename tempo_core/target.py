@@ -32,18 +32,11 @@ from tempo_core.errors import ConfigError
 from tempo_core.files import write_whole
 
 
-class Counted(Protocol):
-    """A statement in all of its executions: `numbers` has its "times", "operations", "products", "dear" and "bytes_moved"."""
-
-    @property
-    def numbers(self) -> Mapping[str, int]: ...
-
-
 class Form(Protocol):
-    """What has a time: the statements of a program, such as `program.cost()`."""
+    """What has a time, such as `program.cost()`: statements with `numbers`: "times", "operations", "products", "dear" and "bytes_moved"."""
 
     @property
-    def by_statement(self) -> Sequence[Counted]: ...
+    def by_statement(self) -> Sequence[Any]: ...
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from tempo_core.backends.island import Island
 from tempo_core.ir import costs, ops
-from tempo_core.prices import TIMES_SMALLER, is_dear_function
+from tempo_core.ir.ops.work import DEAR
+from tempo_core.prices import TIMES_SMALLER
 
 
 def keep_apart(island: Island) -> None:
@@ -32,7 +33,7 @@ def keep_apart(island: Island) -> None:
     padded: set[int] = set()
     paddings: dict[int, frozenset[int]] = {}  # by slot: the paddings from which a value is computed, element by element
     for _, op, sources, targets in island.rewriting():
-        pads, is_dear = _pads(island, op, sources), is_dear_function(op)
+        pads, is_dear = _pads(island, op, sources), op.cost_class == DEAR
         is_fused = isinstance(op, costs.OF_THEIR_READER) and not isinstance(op, costs.PADDINGS)
         from_memory = dear if pads else padded if is_dear else set()
         kept = {source: island.keep([source])[0] for source in sorted(from_memory.intersection(sources))}

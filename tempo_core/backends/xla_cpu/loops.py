@@ -184,7 +184,7 @@ class _Loop:
         made = {self.position, *(target for each in new for target in each.targets)}
         read = sum(map(island.size, {source for each in new for source in each.sources} - made))
         operations = [each.op for each in new if not isinstance(each.op, Call)]
-        is_fast = all(map(prices.is_fast, operations))
+        is_fast = all(op.cost_class in prices.FAST for op in operations)
         if not operations or prices.pays_to_compute_in_scan(island.size(slot), read, len(operations), is_fast):
             return computed
         del island.instructions[count:]
