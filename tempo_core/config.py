@@ -100,8 +100,9 @@ class Config:
             raise ConfigError(f"disable={self.disable!r} is not a tuple of passes", hint='Config(disable=("fuse",))')
         object.__setattr__(self, "disable", tuple(self.disable))
         _choose("backend", self.backend, ("jax", "numpy"))
-        if not isinstance(self.target, (Target, type(None))):
-            _choose("target", self.target, TARGETS)
+        if not isinstance(self.target, (Target, type(None))) and self.target not in TARGETS:
+            hint = f'one of {", ".join(TARGETS)}, or what you measured: Config(target=tp.Target.load("machine.json"))'
+            raise ConfigError(f"target={self.target!r} is unknown", hint=hint)
         _choose("executor", self.executor, ("staged", "interpreted"))
         if self.memory_limit is not None:
             object.__setattr__(self, "memory_limit", size_in_bytes(self.memory_limit))

@@ -117,11 +117,7 @@ class Program(Shown, Generic[R]):
         self._parameters = frozenset(context.parameters)
         self._rebound, self._within = rebinding
         is_staged = not is_interpreted(self.graph, config)
-        shared = (
-            spread(config.devices, source, scheduled, self.limits, lambda: cost_of(scheduled, None), config.on)
-            if is_staged
-            else None
-        )
+        shared = spread(config, source, scheduled, self.limits, lambda: cost_of(scheduled, None)) if is_staged else None
         self._options = config.check_numerics, config.disable, config.launch_seconds, config.on
         make = functools.partial(
             StagedProgram,
@@ -286,13 +282,8 @@ class Program(Shown, Generic[R]):
 
         @functools.lru_cache(None)
         def function(program: Program[Any]) -> JaxFunction[Any]:
-            whole = StagedProgram(
-                program.scheduled,
-                self.backend,
-                disable=self.config.disable,
-                target=self.config.on,
-                is_differentiable=not gradients,
-            )
+            staging = False, self.config.disable, None, self.config.on
+            whole = StagedProgram(program.scheduled, self.backend, *staging, is_differentiable=not gradients)
             options = self.results, self.config.seed, carry or {}, gradients or {}
             return JaxFunction(
                 whole.as_function(), program._inputs, *options, lambda *of_call: function(program._of_run(*of_call))
@@ -591,9 +582,8 @@ class Program(Shown, Generic[R]):
         least = [(bound, limit.at_least) for bound, limit in self.limits.items()]
         numbers = tuple(self.bounds.items())
         steps, ends = unvectorized(self.source, config.unvectorized_steps), bool(self.source.ends())
-        passes = pipeline(
-            config.disable, steps, config.tiles, least, ends, numbers, config.checkpoints, config.check_numerics, config.on
-        )
+        last = config.checkpoints, config.check_numerics, config.on
+        passes = pipeline(config.disable, steps, config.tiles, least, ends, numbers, *last)
         written = self._context.graph.copy()
         written.nodes = {number: node for number, node in written.nodes.items() if number < self._written}
         written = named(written, self._context)

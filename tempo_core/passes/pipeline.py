@@ -57,8 +57,8 @@ def pipeline(
 
     `tiles` are the steps to tile, with the sizes of tiles; `least` the bounds that are known when the program runs, with their least
     values; with `ends`, the run finds some of them out. `numbers` are the bounds now: of those in `least`, the capacities. Steps with
-    `checkpoints` have segments of these sizes. With `exact`, recurrences have no values outside of their points. Seconds are those of the `target`, by
-    default the device at hand.
+    `checkpoints` have segments of these sizes. With `exact`, recurrences have no values outside of their points. The `target` is by default the
+    device at hand.
     """
     target = target or Target.at_hand()
     fixed = tuple((bound, number) for bound, number in numbers if bound not in dict(least))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tempo_core as tp
@@ -134,3 +135,71 @@ def test_constants_can_be_measured() -> None:
     assert target.kind == "cpu" and 1e9 < target.operations < 1e14 and 1e8 < target.memory < 1e12
     assert 1e8 < target.dear < 1e12 and 1e7 < target.few_dear < 1e12 and 1e8 < target.fresh < 1e12
     assert target.memory < target.cache * 10 and 0 < target.launch < 1e-2 and 0 < target.compile < 1
+
+
+# -- programs for a target --------------------------------------------------------------------------------------------
+
+
+def network(target: str | tp.Target | None) -> tp.Program[Any]:
+    """The gradient of two layers over many rows, and layers in a loop inside of another one."""
+    ctx = tp.Context("b", "t", "l")
+    with ctx as ((b, B), (t, T), (layer, L)):
+        x, w, v = tp.input("x", (64,), domain=(b,)), tp.input("w", (64, 64)), tp.input("v", (64, 64))
+        loss = (tp.tanh(tp.tanh(x[0:B] @ w) @ v) ** 2).mean()
+        layers, h = tp.input("layers", (128, 128), domain=(layer,)), tp.recurrence((128,), domain=(t, layer), name="h")
+        h[0, 0], h[t + 1, 0] = tp.ones((128,)), tp.tanh(h[t, L - 1])
+        h[t, layer + 1] = tp.tanh(h @ layers)
+        outputs = [*tp.grad(loss, [w, v]), h[T - 1, L - 1]]
+    return ctx.compile({B: 400_000, T: 10, L: 4}, outputs, tp.Config(target=target))
+
+
+@pytest.mark.cpu
+def test_another_target_has_other_forms() -> None:
+    """On an H100, strips would be more kernels than they save, and copies of 64 KiB take no time."""
+    cpu, h100 = network("cpu"), network("h100")
+    for program, in_strips in ((cpu, True), (h100, False)):
+        assert bool(program.graph.derived) == in_strips
+        assert bool(program._staged is not None and program._staged.unrolled.loops) == in_strips
+        text = program.explain()
+        assert f"loops, by the seconds of the target {program.config.on.kind}" in text
+        assert "copies of an iteration" in text and "the whole" in text
+    assert "computed in strips: strips of " in cpu.explain() and "not computed in strips: strips of " in h100.explain()
+    assert network(None).text("sdg") == cpu.text("sdg") != h100.text("sdg")
+    fast_kernels = replace(tp.Target.named("h100"), operation=1e-9)
+    assert network(fast_kernels).graph.derived, "the seconds decide, not the name"
+
+
+@pytest.mark.cpu
+def test_a_program_for_another_device_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        total = tp.input("x", (4,), domain=(t,))[0:T].sum(0)
+    inputs = {"x": [[1.0] * 4] * 3}
+    program = ctx.compile({T: 3}, total, tp.Config(target="h100"))
+    for use in (program.run, program.compile, program.start, program.profile, program.stepping, program.as_jax):
+        with pytest.raises(ConfigError, match="compiled for the target h100, and this device is cpu") as caught:
+            use(*([] if use in (program.compile, program.as_jax) else [inputs]))
+        assert "leave the target out: Config()" in str(caught.value)
+    monkeypatch.setattr(
+        "tempo_core.runtime.staged.stage.Staged.compile_segments", None
+    )  # the plan asks no XLA for another device
+    assert program.plan().peak_device_bytes > 0 and "h100" in program.explain()
+    assert ctx.run({T: 3}, total, {"x": np.ones((3, 4), "f4")}, config=tp.Config(target="cpu")).tolist() == [3.0] * 4
+
+
+def test_a_target_of_your_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    replace(TARGET, kind="cpu").save(path)
+    config = tp.Config(target=tp.Target.load(path))
+    assert config.on == replace(TARGET, kind="cpu") and config.on.is_at_hand() == (tp.Target.at_hand().kind == "cpu")
+    assert not TARGET.is_at_hand()
+
+
+def test_kept_programs_are_those_of_a_target(tmp_path: Path) -> None:
+    programs = []
+    for target in ("cpu", "h100", "h100"):
+        ctx = tp.Context("t")
+        with ctx as ((t, T),):
+            total = tp.input("x", (4,), domain=(t,))[0:T].sum(0)
+        programs.append(ctx.compile({T: 3}, total, tp.Config(target=target, cache=tmp_path)).message)
+    assert programs[1] == "from the cache: nothing" and programs[2] != programs[1]

@@ -20,7 +20,6 @@ from tempo_core.schedule.build import chosen_value
 from tempo_core.schedule.tree import Item, flat
 from tempo_core.symbolic.domain import is_full_range
 from tempo_core.symbolic.expr import Expr, Symbol
-from tempo_core.target import Target
 
 
 class Launches:
@@ -39,7 +38,6 @@ class Launches:
         opened_at: tuple[str | None] | None,
         donated: Collection[str],
         walked: Walked,
-        target: Target,
     ):
         self.lowering, self.graph, self.kept_outputs, self._disable = lowering, lowering.graph, frozenset(kept_outputs), disable
         self.walked, self.hosted = walked, walked.hosted
@@ -51,7 +49,7 @@ class Launches:
         items = self._split(root, chosen)
         self.returned: set[Key] = set()  # stores on the host whose values come from functions there
         self.kept = {} if "keep" in disable else self._keep(items)
-        self.items = self._arranged(self._without_empty(items), launch_seconds, opened_at, target)
+        self.items = self._arranged(self._without_empty(items), launch_seconds, opened_at)
         self.segments = list(host.segments(self.items))
         for number, segment in enumerate(self.segments):
             segment.number = number
@@ -67,7 +65,7 @@ class Launches:
             segment.inputs = tuple(name for name in segment.inputs if name not in segment.donated)
 
     def _arranged(
-        self, items: list[host.HostItem], launch_seconds: float | None, opened_at: tuple[str | None] | None, target: Target
+        self, items: list[host.HostItem], launch_seconds: float | None, opened_at: tuple[str | None] | None
     ) -> list[host.HostItem]:
         """The items with segments that are joined with their neighbours, opened where runs can stop, and cut if they take long."""
         graph, lowering = self.graph, self.lowering
@@ -82,7 +80,9 @@ class Launches:
         if opened_at is not None:
             items = opened(items, graph, *opened_at, lowering.unrolled.writes_out)
         if "chunk" not in self._disable and launch_seconds is not None:
-            items = cut(items, graph, {**lowering.bounds, **most}, launch_seconds, self._stays_whole, target, self.compared)
+            items = cut(
+                items, graph, {**lowering.bounds, **most}, launch_seconds, self._stays_whole, lowering.target, self.compared
+            )
         return items
 
     def _stays_whole(self, loop: Loop) -> bool:

@@ -18,6 +18,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tempo_core.backends.products import Shares
+from tempo_core.config import Config
 from tempo_core.errors import ConfigError, quoted
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.names.naming import kind_of, names
@@ -106,19 +107,14 @@ class Spread:
 
 
 def spread(
-    wanted: int | str,
-    source: Graph,
-    scheduled: Scheduled,
-    limits: Mapping[Symbol, UpTo],
-    cost: Callable[[], Cost],
-    target: Target,
+    config: Config, source: Graph, scheduled: Scheduled, limits: Mapping[Symbol, UpTo], cost: Callable[[], Cost]
 ) -> Spread | None:
-    """The step that is spread over `wanted` devices; None for one device, or if "auto" finds none that pays by its `cost`.
+    """The step that is spread over `config.devices`; None for one device, or if "auto" finds none that pays by its `cost`.
 
     It is a step with no dependence across its points, and of those the one with the largest stores. `source` is the program as it was
     written, `limits` has the bounds that a run chooses. Raises ConfigError if there are fewer devices, or no such step.
     """
-    if wanted == 1:
+    if (wanted := config.devices) == 1:
         return None
     devices = available(wanted)
     if len(devices) == 1:
@@ -141,7 +137,7 @@ def spread(
             reasons.append(f"\n    {step}: {reason}")
     if candidates:
         bytes, step, count = max(candidates, key=lambda each: each[0])
-        if wanted != "auto" or _pays(scheduled, step, devices[:count], cost(), target):
+        if wanted != "auto" or _pays(scheduled, step, devices[:count], cost(), config.on):
             return Spread(step, devices[:count])
         return None
     if wanted == "auto":

@@ -77,9 +77,7 @@ class Staged:
         parts: Mapping[str, int] | None = None,
         directory: str | None = None,
     ):
-        """Seconds are those of the `target`, by default the device at hand.
-
-        With `opened_at`, runs can stop between iterations of the loops over that step (of the outermost loops, for None).
+        """With `opened_at`, runs can stop between iterations of the loops over that step (of the outermost loops, for None).
 
         XLA programs that are `kept` on disk are taken from there, and others are added. If it `is_differentiable`, JAX can differentiate
         the device programs, as far as the lengths of their loops are numbers. The arrays of the inputs `donated` are the program's.
@@ -88,7 +86,7 @@ class Staged:
         """
         self.check_numerics, self.disable = check_numerics, disable
         self.launch_seconds = math.inf if launch_seconds is None else launch_seconds
-        self.target = target or Target.at_hand()
+        self.target = target or Target.at_hand()  # all seconds are its
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
         self.spread, self.executables, self.directory = spread, kept, directory
         self.in_order = has_copies(self.graph)
@@ -115,9 +113,7 @@ class Staged:
             )
             self.lowering.is_differentiable = is_differentiable
             walked = Walked(self.graph, scheduled.bounds, self.hosted)
-            self.launches = Launches(
-                root, self.lowering, self.kept_outputs, disable, launch_seconds, opened_at, donated, walked, self.target
-            )
+            self.launches = Launches(root, self.lowering, self.kept_outputs, disable, launch_seconds, opened_at, donated, walked)
             with_parts = with_points(walked, self.launches.items)
             if with_parts == self.hosted:
                 break
