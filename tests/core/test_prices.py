@@ -75,14 +75,13 @@ def classic(name: str, size: str = "tiny") -> Build:
     return build
 
 
-def one(make: Callable[..., Any], *bounds: int) -> Build:
-    """A program over t (and s)."""
+def one(make: Callable[..., Any], points: int) -> Build:
+    """A program over t."""
 
     def build() -> tp.Program[Any]:
-        ctx = tp.Context(*"ts"[: len(bounds)])
-        with ctx as pairs:
-            outputs = make(*(each for pair in pairs for each in pair))
-        return ctx.compile({pair[1]: n for pair, n in zip(pairs, bounds, strict=True)}, outputs)
+        ctx = tp.Context("t")
+        with ctx as ((t, T),):
+            return ctx.compile({T: points}, make(t, T))
 
     return build
 
@@ -91,15 +90,62 @@ def sums(axis: int, *shape: int) -> Build:
     return one(lambda t, T: tp.input("x", shape).sum(axis) + t, 3)
 
 
-def triangle(t: Any, T: Any, s: Any, S: Any) -> Any:
-    x, y = tp.input("x", (4,), domain=(t,)), tp.input("y", (4,), domain=(s,))
-    return tp.tanh(x + y)[t, 0 : t + 1].sum(0)
-
-
 def loop(t: Any, T: Any) -> Any:
     h = tp.recurrence((64,), domain=(t,), name="h")
     h[0], h[t + 1] = tp.ones((64,)), tp.sin(h) @ tp.input("w", (64, 64))
     return h[T - 1]
+
+
+def products(t: Any, T: Any) -> Any:
+    """A running sum of products of 8 by 16 numbers."""
+    x, y = tp.input("x", (8,), domain=(t,)), tp.input("y", (16,), domain=(t,))
+    s = tp.recurrence((8, 16), domain=(t,), name="s")
+    s[0], s[t] = tp.zeros((8, 16)), 0.9 * s[t - 1] + tp.exp(x).expand_dims(1) * y
+    return s[0:T].max(0)
+
+
+def compared(t: Any, T: Any) -> Any:
+    """A running sum of a comparison, which reads twice as much as it gives."""
+    x, y = tp.input("x", (64,), domain=(t,)), tp.input("y", (64,), domain=(t,))
+    return (x > y).astype("float32")[0 : t + 1].sum(0).max(0)
+
+
+def scattered(t: Any, T: Any) -> Any:
+    """Writes at two positions of sixteen."""
+    table, at = tp.recurrence((16, 2), domain=(t,), name="table"), tp.input("at", (), "int32", domain=(t,))
+    rows = tp.stack([tp.ones((2,)), tp.ones((2,)) * 2])
+    table[0], table[t + 1] = tp.zeros((16, 2)), table.scatter(tp.stack([at, at * 2 % 16]), rows)
+    return table[T - 1]
+
+
+def noisy(t: Any, T: Any) -> Any:
+    """Draws of 64 numbers: 1,024 with the nominal number of points."""
+    h = tp.recurrence((64,), domain=(t,), name="h")
+    h[0], h[t + 1] = tp.ones((64,)), tp.sin(h) + tp.random.normal((64,), domain=(t,))
+    return h[T - 1]
+
+
+def attention(t: Any, T: Any) -> Any:
+    """A running sum of products of 16 by 16 numbers."""
+    q, k, v = (tp.input(name, (16,), domain=(t,)) for name in "qkv")
+    return q @ (k.expand_dims(1) * v)[0 : t + 1].sum(0)
+
+
+def ended() -> tp.Program[Any]:
+    """A recurrence of which a run chooses how many points it needs."""
+    ctx = tp.Context("n", "t")
+    with ctx as ((n, N), (t, T)):
+        h, z = tp.recurrence((8,), domain=(t,), name="h"), tp.recurrence((8,), domain=(t,), name="z")
+        h[0], h[t + 1] = tp.ones((8,)), tp.sin(h)
+        z[0], z[t + 1] = tp.ones((8,)), tp.sin(z * h) @ tp.input("w", (8, 8))
+        return ctx.compile({N: tp.upto(30), T: 40}, [h[T - 1], z[N - 1]])
+
+
+def small_product(t: Any, T: Any) -> Any:
+    """The product has a 64th of the numbers that it reads."""
+    h = tp.recurrence((256, 64), domain=(t,), name="h")
+    h[0], h[t + 1] = tp.ones((256, 64)), (h * 0.5).sin()
+    return ((h @ tp.input("w", (64, 1)))[0:T] ** 2).sum()
 
 
 # By threshold: two values, and a program that lies between them.
@@ -108,7 +154,7 @@ ACTS: dict[str, tuple[float, float, Build]] = {
     "MOST_WRITTEN_OUT": (3, 4, sums(1, 2000, 4)),
     "LEAST_SUMS_TO_WRITE_OUT": (2000, 2001, sums(1, 2000, 4)),
     "LEAST_WIDTH_TO_MULTIPLY": (128, 129, sums(0, 4, 128)),
-    "MOST_PIECES": (1, 3, classic("CTC, places a dimension")),
+    "MOST_PIECES": (1, 3, classic("CTC, places a dimension", "small")),
     "MOST_REPEATED": (1, 24, hard("invariant_in_a_loop")),
     "MOST_COMBINED": (1, 6, hard("gradients_over_all_times")),
     "MOST_TIMES_A_LAUNCH": (1e-9, 1e9, one(loop, 1000)),
@@ -117,8 +163,34 @@ ACTS: dict[str, tuple[float, float, Build]] = {
     "MOST_PIECES_TO_COMPARE": (1, 16, classic("HMM forward-backward")),
     "SHORT_AXIS": (3, 10_000, classic("HMM Viterbi")),
     "LEAST_BYTES_TO_SLICE": (1, 10**9, hard("table_and_its_gradient")),
-    "MOST_TIMES_THE_POINTS": (1.0, 2.5, one(triangle, 12, 12)),
+    "MOST_STATEMENTS_FOR_ISL": (1, 60, classic("resonator")),
+    "TIMES_SMALLER": (1, 10_000, one(products, 40)),
+    "MOST_READ_BY_FAST_OPERATIONS": (0.5, 2, one(compared, 40)),
+    "LEAST_LENGTH_TO_SCATTER": (16, 17, one(scattered, 40)),
+    "MOST_KEPT": (1023, 1024, one(noisy, 40)),
+    "MUCH_SMALLER": (64, 65, one(small_product, 40)),
+    "POINTS_OF_A_BLOCK": (16, 32, one(attention, 40)),
+    "LEAST_SHARE_TO_CUT_AT_VALUE": (0.5, 1.1, ended),
 }
+
+# Where the others are changed.
+ELSEWHERE = {
+    "NOMINAL": "runtime/test_capacities.py",
+    "MOST_COPIED_OPERATIONS": "passes/test_shift.py",
+    "MOST_SHIFTS": "passes/test_shift.py",
+    "LEAST_ELEMENTS_OF_A_BLOCKED_SUM": "passes/test_running_sums.py",
+    "LEAST_LENGTH_TO_UPDATE": "passes/test_update.py",
+    "LEAST_GAIN": "test_planner.py",
+    "LEAST_SECONDS_SAVED": "test_planner.py",
+    "RUNS": "runtime/test_unroll.py",
+    "OPERATIONS_OF_A_LONG_LOOP": "runtime/test_unroll.py",
+}
+
+
+def test_each_has_a_test() -> None:
+    assert ACTS.keys() | ELSEWHERE.keys() == NUMBERS.keys() and not ACTS.keys() & ELSEWHERE.keys()
+    for name, path in ELSEWHERE.items():
+        assert re.search(rf"\b{name}\b", (Path(__file__).parent / path).read_text(encoding="utf-8")), name
 
 
 @pytest.mark.cpu
