@@ -134,7 +134,7 @@ def attention(t: Any, T: Any) -> Any:
 def ended() -> tp.Program[Any]:
     """A recurrence of which a run chooses how many points it needs."""
     ctx = tp.Context("n", "t")
-    with ctx as ((n, N), (t, T)):
+    with ctx as ((_, N), (t, T)):
         h, z = tp.recurrence((8,), domain=(t,), name="h"), tp.recurrence((8,), domain=(t,), name="z")
         h[0], h[t + 1] = tp.ones((8,)), tp.sin(h)
         z[0], z[t + 1] = tp.ones((8,)), tp.sin(z * h) @ tp.input("w", (8, 8))
@@ -163,6 +163,7 @@ ACTS: dict[str, tuple[float, float, Build]] = {
     "MOST_PIECES_TO_COMPARE": (1, 16, classic("HMM forward-backward")),
     "SHORT_AXIS": (3, 10_000, classic("HMM Viterbi")),
     "LEAST_BYTES_TO_SLICE": (1, 10**9, hard("table_and_its_gradient")),
+    "MOST_TIMES_THE_POINTS": (1.0, 2.5, hard("table_of_splits")),
     "MOST_STATEMENTS_FOR_ISL": (1, 60, classic("resonator")),
     "TIMES_SMALLER": (1, 10_000, one(products, 40)),
     "MOST_READ_BY_FAST_OPERATIONS": (0.5, 2, one(compared, 40)),
