@@ -79,9 +79,10 @@ def unrolled(root: Item, graph: Graph, storage: Mapping[Key, Storage], bounds: M
         is_cheap = is_repeated and every <= prices.OPERATIONS_OF_A_LONG_LOOP
         compiling = 0.0 if is_cheap else count * target.compile / prices.RUNS
         copies, least = target.of_copy(size), max(prices.LEAST_SECONDS_OF_COPIES, compiling)
-        if size:
-            texts[compared({f"{loop_label(loop)}: copies of an iteration": copies, "written out": least})] = None
-        return copies >= least and every <= prices.MOST_OPERATIONS_TO_UNROLL
+        is_short = every <= prices.MOST_OPERATIONS_TO_UNROLL
+        if size and is_short:
+            texts[compared({f"{loop_label(loop)}: copies of an iteration": copies, "written out from": least})] = None
+        return copies >= least and is_short
 
     dear = [loop for loop, around in _loops(root) if id(loop) in candidates and pays(loop, bool(around))]
     arrays = {array for loop in dear for array, _ in of_loop[id(loop)]}
