@@ -32,7 +32,7 @@ from tests.core.running import assert_same
 from tests.core.schedule.checker import check_runs
 from tests.fuzz.script import Program
 from tests.graph_parser import parse
-from tests.targets import strips
+from tests.targets import numbers, strips
 
 tp.use_cpu_devices(4)  # for programs that are spread over devices
 
@@ -90,7 +90,6 @@ def check_built(built: dict[str, Any], only: str = "") -> Outcome:
         # Weights, stores and bounds are small here.
         small = {
             "LEAST_SECONDS_OF_COPIES": 0.0,
-            "LEAST_ON_HOST": 0,
             "LEAST_LENGTH_TO_UPDATE": 1,
             "LEAST_LENGTH_TO_SCATTER": 1,
             "WORTH_OWN_CODE": 2,
@@ -104,7 +103,7 @@ def check_built(built: dict[str, Any], only: str = "") -> Outcome:
         if number % 4 < 3:  # runs with small bounds take the least capacities
             small |= {"LEAST_GAIN": -1e9}
         spread = patch.object(Target, "pays_to_spread", lambda *_: True)
-        with np.errstate(all="ignore"), patch.multiple(prices, **small), spread, strips(64), loops:
+        with np.errstate(all="ignore"), patch.multiple(prices, **small), spread, numbers(launch=0.0), strips(64), loops:
             return {"": Checking.outcome, "values": Checking.values, "limits": Checking.limits}[only](Checking(built))
     except LeftOut as left:
         return Outcome("left out", str(left))
