@@ -21,7 +21,7 @@ This page is generated: `python -m benchmarks.decisions --write`. Nothing on it 
 
 ## The cost model
 
-`program.cost()` counts operations, bytes and executions of every statement. `tp.Machine` has the constants of a device, and makes a time of
+`program.cost()` counts operations, bytes and executions of every statement. `tp.Target` has the constants of a device, and makes a time of
 them: a statement that runs n times takes
 
     n * (operation + max(work, bytes / bandwidth))
@@ -31,7 +31,7 @@ with the bandwidth of the cache if what one execution moves fits there, else tha
 not keep from run to run. The *roofline* is
 the least time of all operations, and of the bytes of all stores. It leaves out what a compiler of loops cannot know: which operations XLA makes
 one, and how well it uses vector instructions. So it tells which of two forms is better where they differ by much, and the rules of
-`tempo_core/prices.py`, each with its measurement, decide the rest.
+`tempo_core/prices.py`, each with its unit and reason, decide the rest.
 
 The constants are fixed for a kind of device, so that the same program is compiled alike everywhere; `tempo-rl doctor --calibrate --out
 machine.json` measures them, and `TEMPO_MACHINE=machine.json` uses what was measured. Those of a CPU:
@@ -43,7 +43,7 @@ def page() -> str:
     """The whole page."""
     import tempo_core as tp
 
-    cpu = tp.Machine.usual("cpu")
+    cpu = tp.Target.named("cpu")
     text = HEAD + "\n".join(f"    {line}" for line in str(cpu).splitlines()) + "\n"
     for name, (about, compiled) in PROGRAMS.items():
         text += f"\n## {name}\n\n{about}\n\n" + section(compiled, cpu)

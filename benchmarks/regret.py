@@ -30,10 +30,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     options = arguments(__doc__ or "", add_options)
-    from tempo_core import Machine
+    from tempo_core import Target
 
     results = Results("regret", options)
-    machine = Machine.calibrated()
+    machine = Target.calibrated()
     say(f"{machine}\n")
     rows = {}
     if options.source is not None:

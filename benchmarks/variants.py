@@ -176,9 +176,9 @@ def _alone(program: Any, run: Callable[[], object], turns: int) -> dict[str, Any
     """The time of a case, and what it costs."""
     cost = program.cost()
     numbers = {name: float(cost.numbers[name]) for name in ("operations", "bytes_read", "bytes_written", "stores")}
-    from tempo_core import Machine
+    from tempo_core import Target
 
-    model = Machine.usual("cpu").seconds(cost, len(program.plan().device_programs))
+    model = Target.named("cpu").seconds(cost, len(program.plan().device_programs))
     return {"seconds": statistics.median(_in_turn({"chosen": run}, turns)["chosen"]), "cost": numbers, "model_seconds": model}
 
 

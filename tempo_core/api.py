@@ -19,13 +19,13 @@ from tempo_core.frontend.tensor import Tensor
 from tempo_core.frontend.tensor import UserExpr as Expr
 from tempo_core.program import Program
 from tempo_core.report.programs.profile import Profile
-from tempo_core.runtime.cost.machine import Machine
 from tempo_core.runtime.embedded.jax_function import JaxFunction, JaxState
 from tempo_core.runtime.live.live import Run
 from tempo_core.runtime.live.state_file import Snapshot
+from tempo_core.target import Target
 
 __all__ = [
-    "Complex", "Config", "Context", "Expr", "JaxFunction", "JaxState", "Machine", "Profile", "Program", "Recurrence", "Run", "Snapshot", "Tensor",
+    "Complex", "Config", "Context", "Expr", "JaxFunction", "JaxState", "Profile", "Program", "Recurrence", "Run", "Snapshot", "Target", "Tensor",
     "carry", "errors", "fft", "grad", "input", "linalg", "max", "min", "nn", "optim", "random", "recurrence", "sink", "spec",
     "typing", "udf", "upto", "use_cpu_devices",
 ]  # fmt: skip

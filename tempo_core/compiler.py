@@ -162,7 +162,8 @@ class _Compilation:
     def _transformed(self, numbers: Bounds) -> Graph:
         unvectorized = pipeline.unvectorized(self.source, self.config.unvectorized_steps)
         config, options = self.config, (self.config.disable, unvectorized, self.tiles, self.least)
-        passes = pipeline.pipeline(*options, bool(self.ends), tuple(numbers.items()), config.checkpoints, config.check_numerics)
+        last = config.checkpoints, config.check_numerics, config.on
+        passes = pipeline.pipeline(*options, bool(self.ends), tuple(numbers.items()), *last)
         try:
             return pipeline.run_verified(self.source, passes, self._count_seconds)
         except InvalidGraphError:

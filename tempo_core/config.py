@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tempo_core.errors import ConfigError
+from tempo_core.target import TARGETS, Target
 
 PASSES = (
     "simplify", "dce", "cse", "narrow", "split", "lift", "shift", "align", "associate", "pad", "precompute", "wavefront",
@@ -56,6 +57,8 @@ class Config:
     cache: keep compiled programs on disk, so that the next start need not compile them: a directory, or True for the usual place
         (docs/language/cache.md). None and False: keep nothing.
     cache_limit: the size of this directory, in bytes or as "2GiB". Programs that were not used for longest are removed.
+    target: the device whose numbers decide between forms of the program: "cpu", "h100", or a `tp.Target` of your own. None: the device at hand.
+        A program for another device shows in `explain` and `plan` what would be chosen there; it does not run here.
     launch_seconds: about how long a device program may run before Python serves signals. A loop that may take longer runs in several
         launches. None: in one, whatever it takes.
     """
@@ -71,6 +74,7 @@ class Config:
     memory_limit: int | str | None = None
     check_numerics: bool = False
     launch_seconds: float | None = 0.25
+    target: str | Target | None = None
     devices: int | str = 1
     cache: str | Path | bool | None = None
     cache_limit: int | str = "2GiB"
@@ -97,6 +101,9 @@ class Config:
             raise ConfigError(f"disable={self.disable!r} is not a tuple of passes", hint='Config(disable=("fuse",))')
         object.__setattr__(self, "disable", tuple(self.disable))
         _choose("backend", self.backend, ("jax", "numpy"))
+        if not isinstance(self.target, (Target, type(None))) and self.target not in TARGETS:
+            hint = f'one of {", ".join(TARGETS)}, or what you measured: Config(target=tp.Target.load("machine.json"))'
+            raise ConfigError(f"target={self.target!r} is unknown", hint=hint)
         _choose("executor", self.executor, ("staged", "interpreted"))
         if self.memory_limit is not None:
             object.__setattr__(self, "memory_limit", size_in_bytes(self.memory_limit))
@@ -154,6 +161,13 @@ class Config:
     def parts(self) -> dict[str, int]:
         """The sizes of the parts on the device, by step. An interpreted program has all values in one place."""
         return {} if self.interpreted else dict(self.host)
+
+    @property
+    def on(self) -> Target:
+        """The target, with its numbers."""
+        if isinstance(self.target, Target):
+            return self.target
+        return Target.at_hand() if self.target is None else Target.named(self.target)
 
     @property
     def swap_directory(self) -> str | None:

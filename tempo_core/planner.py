@@ -17,20 +17,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-import jax
-
-from tempo_core import prices
 from tempo_core.config import Config
 from tempo_core.errors import CausalityError, TempoError
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Sink, Udf
 from tempo_core.passes.keep.checkpoint import goes_back
+from tempo_core.prices import LEAST_GAIN, LEAST_SECONDS_SAVED
 from tempo_core.report.programs.plan import Plan
 from tempo_core.runtime.cost.cost import Cost
-from tempo_core.runtime.cost.machine import Machine
 from tempo_core.runtime.cost.usage import DEVICE, Usage
 from tempo_core.runtime.staged.spread import bytes_along
 from tempo_core.schedule import Scheduled
+from tempo_core.target import Target
 
 MOST_COMPILED = 10  # forms that XLA compiles for a choice by time, at seconds each; after these, any form that fits is taken
 LEAST_POINTS = 4  # of a step that is cut into tiles or segments
@@ -97,6 +95,7 @@ class Candidate(Generic[P]):
 
     form: Form
     program: P
+    target: Target
     limit: int | None = None
     has_own_memory: bool = True  # whether what is on the host is not counted
     estimate: int = 0
@@ -109,10 +108,10 @@ class Candidate(Generic[P]):
         self.estimate = self._peak(usage)
         self.is_exact = not self.plan.device_programs  # of a program that XLA does not compile, the estimate is all there is
         self.bytes = self.estimate if self.is_exact else self._peak(usage.without_temporaries())
-        self.cost, self.machine = self.program._numbers(), Machine.usual(jax.default_backend())
+        self.cost = self.program._numbers()
         self.allocated = self.cost.numbers["stores"] + self.cost.numbers["temporaries"]
         moving_launches = self.plan.launches if any(self.plan.moves) else 0
-        self.moving = usage.bytes_moved * prices.SECONDS_OF_A_MOVED_BYTE + moving_launches * prices.SECONDS_OF_A_PART
+        self.moving = usage.bytes_moved / self.target.host + moving_launches * self.target.exchange
 
     def compile(self) -> None:
         if not self.is_exact:
@@ -134,15 +133,15 @@ class Candidate(Generic[P]):
 
     @property
     def seconds(self) -> float:
-        return self.machine.seconds(self.cost, self.plan.launches, self.allocated) + self.moving
+        return self.target.seconds(self.cost, self.plan.launches, self.allocated) + self.moving
 
     def pays(self, seconds: float) -> bool:
         """Whether a form that takes so many seconds is clearly faster."""
-        return self.seconds > max(prices.LEAST_GAIN_OF_A_LOOP * seconds, seconds + prices.LEAST_SECONDS_SAVED)
+        return self.seconds > max(LEAST_GAIN * seconds, seconds + LEAST_SECONDS_SAVED)
 
     def is_worse_than(self, other: Candidate[P]) -> bool:
         """Whether another form is clearly faster, with less memory."""
-        return self.pays(other.seconds) and other.allocated < prices.MOST_MEMORY_OF_A_LOOP * self.allocated
+        return self.pays(other.seconds) and other.allocated < self.allocated
 
     @property
     def why_not(self) -> str:
@@ -186,7 +185,7 @@ class Planner(Generic[P]):
         limit: int | None = None,
     ):
         self.make, self.points, self.fed, self.config, self.limit = make, points, fed, config, limit
-        self.has_own_memory = config.swap not in ("auto", "off") or jax.default_backend() != "cpu"
+        self.has_own_memory = config.swap not in ("auto", "off") or config.on.kind != "cpu"
         self.tried: dict[Form, Candidate[P]] = {}
         self.compiled = 0
 
@@ -215,11 +214,15 @@ class Planner(Generic[P]):
 
         The temporaries of the program as it is are XLA's own figure before a loop is taken: XLA may need none of them.
         """
-        first = self.tried[Form()] = Candidate(Form(), program)
-        if not first.pays(first.seconds - first.machine.most_saved(first.cost, first.allocated)):
+        first = self.tried[Form()] = Candidate(Form(), program, self.config.on)
+        if not first.pays(first.seconds - first.target.most_saved(first.cost, first.allocated)):
             return program, None
-        steps = [step for step in _largest_steps(program.scheduled) if step in self.points and step not in dict(self.config.tile)]
-        loops = [Form(loops=(step,)) for step in steps[: prices.MOST_LOOPS_TRIED] if self._may_be_a_loop(step)]
+        steps = [
+            step
+            for step in _largest_steps(program.scheduled, self.config.on)
+            if step in self.points and step not in dict(self.config.tile)
+        ]
+        loops = [Form(loops=(step,)) for step in steps if self._may_be_a_loop(step)]
         tried = [each for form in loops if (each := self._try(form))]
         best = min((each for each in tried if first.is_worse_than(each)), key=lambda each: each.seconds, default=first)
         if best is not first:
@@ -247,7 +250,7 @@ class Planner(Generic[P]):
             alike = (each for other, each in self.tried.items() if (other.host, other.rolled) == (form.host, form.rolled))
             if any(each.program.graph.nodes == program.graph.nodes for each in alike):
                 return None
-            self.tried[form] = Candidate(form, program, self.limit, self.has_own_memory)
+            self.tried[form] = Candidate(form, program, self.config.on, self.limit, self.has_own_memory)
         return self.tried[form]
 
     def _fitting(self, candidates: Sequence[Candidate[P]]) -> Candidate[P] | None:
@@ -338,14 +341,14 @@ class Planner(Generic[P]):
 
 
 def may_gain_by_a_loop(scheduled: Scheduled, config: Config) -> bool:
-    """Whether the values that are computed for all points of a step at once may need more memory than an allocator keeps, on one CPU."""
+    """Whether the values that are computed for all points of a step at once may need more memory than a cache has, on one device."""
     is_chosen = config.disabled("loop") or config.interpreted or bool(config.parts)
-    if is_chosen or config.devices != 1 or jax.default_backend() != "cpu":
+    if is_chosen or config.devices != 1:
         return False
-    return bool(_largest_steps(scheduled))
+    return bool(_largest_steps(scheduled, config.on))
 
 
-def _largest_steps(scheduled: Scheduled) -> list[str]:
+def _largest_steps(scheduled: Scheduled, target: Target) -> list[str]:
     """The steps whose points are computed at once, with so many values, the most first.
 
     In a loop, each call of a function on the host would part launches, which have prices of their own: steps with such functions stay.
@@ -356,4 +359,4 @@ def _largest_steps(scheduled: Scheduled) -> list[str]:
     bytes = {
         step.name: bytes_along(scheduled, step) for step in scheduled.graph.order if not any(step in n.domain for n in nodes)
     }
-    return [name for name in sorted(bytes, key=lambda name: -bytes[name]) if bytes[name] > prices.MOST_BYTES_KEPT]
+    return [name for name in sorted(bytes, key=lambda name: -bytes[name]) if bytes[name] > target.cache_bytes]

@@ -59,6 +59,7 @@ from tempo_core.schedule.outline import outline
 from tempo_core.store.cache import Kept
 from tempo_core.symbolic.expr import Bounds, Expr, Symbol
 from tempo_core.symbolic.limits import UpTo
+from tempo_core.target import device
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -116,8 +117,8 @@ class Program(Shown, Generic[R]):
         self._parameters = frozenset(context.parameters)
         self._rebound, self._within = rebinding
         is_staged = not is_interpreted(self.graph, config)
-        shared = spread(config.devices, source, scheduled, self.limits, lambda: cost_of(scheduled, None)) if is_staged else None
-        self._options = config.check_numerics, config.disable, config.launch_seconds
+        shared = spread(config, source, scheduled, self.limits, lambda: cost_of(scheduled, None)) if is_staged else None
+        self._options = config.check_numerics, config.disable, config.launch_seconds, config.on
         make = functools.partial(
             StagedProgram,
             scheduled,
@@ -130,7 +131,7 @@ class Program(Shown, Generic[R]):
         )
         self._programs = StagedPrograms(make)
         self._staged = self._programs.of() if is_staged else None
-        self._capacities = Capacities(scheduled, self._staged, run_bounds)
+        self._capacities = Capacities(scheduled, self._staged, run_bounds, config.on)
         self._narrower: dict[tuple[UpTo, ...], Program[R]] = {}  # the program for narrower limits, as far as runs needed it
         self._narrower_bound = self._narrower  # the same, with the inputs that are bound
 
@@ -172,6 +173,7 @@ class Program(Shown, Generic[R]):
 
     def _start(self, inputs: Inputs | None, seed: int | None, bounds: RunBoundsLike | None, as_written: bool = False) -> Start:
         """The beginning of a run. Raises InputError and BoundsError."""
+        self._check_target()
         numbers = self._inputs.numbers(inputs, bounds)
         program = self if as_written else self._of_run(numbers)
         fed, seed = program._inputs.fed(inputs, numbers, as_written), self.config.seed if seed is None else seed
@@ -194,6 +196,18 @@ class Program(Shown, Generic[R]):
             program._inputs = inputs.bound_as(self._inputs) if is_alike else inputs.bind(self._inputs.arrays, program._prepare)
             self._narrower_bound[point] = program
         return self._narrower_bound[point]
+
+    def _check_target(self) -> None:
+        """Raise ConfigError if the program was compiled for another device than the one here."""
+        if not self._is_at_hand:
+            raise ConfigError(
+                f"the program was compiled for the target {self.config.on.kind}, and this device is {device().device_kind}",
+                hint="to run it here, leave the target out: Config(). program.explain() and program.plan() work without that device",
+            )
+
+    @property
+    def _is_at_hand(self) -> bool:
+        return self.config.target is None or self.config.on.is_at_hand()
 
     def _out_of_memory(self) -> MemoryGuard:
         return MemoryGuard(lambda said: self.plan().out_of_memory(said))
@@ -263,11 +277,13 @@ class Program(Shown, Generic[R]):
         Raises TempoError for programs that call functions on the host, with the user's line, and ConfigError for programs that are
         interpreted or check their numbers, and for outputs whose shapes vary with a step if each call chooses bounds (`tp.upto`).
         """
+        self._check_target()
         check_embeddable(self.graph, self._staged is None, self.config.check_numerics)
 
         @functools.lru_cache(None)
         def function(program: Program[Any]) -> JaxFunction[Any]:
-            whole = StagedProgram(program.scheduled, self.backend, disable=self.config.disable, is_differentiable=not gradients)
+            staging = False, self.config.disable, None, self.config.on
+            whole = StagedProgram(program.scheduled, self.backend, *staging, is_differentiable=not gradients)
             options = self.results, self.config.seed, carry or {}, gradients or {}
             return JaxFunction(
                 whole.as_function(), program._inputs, *options, lambda *of_call: function(program._of_run(*of_call))
@@ -277,6 +293,7 @@ class Program(Shown, Generic[R]):
 
     def compile(self) -> Program[R]:
         """Compile all device programs now, so that no run has to, but for smaller capacities (`tp.upto`). Returns the program itself."""
+        self._check_target()
         if self._staged is not None:
             self._staged.compile_all()
         return self
@@ -565,7 +582,8 @@ class Program(Shown, Generic[R]):
         least = [(bound, limit.at_least) for bound, limit in self.limits.items()]
         numbers = tuple(self.bounds.items())
         steps, ends = unvectorized(self.source, config.unvectorized_steps), bool(self.source.ends())
-        passes = pipeline(config.disable, steps, config.tiles, least, ends, numbers, config.checkpoints, config.check_numerics)
+        last = config.checkpoints, config.check_numerics, config.on
+        passes = pipeline(config.disable, steps, config.tiles, least, ends, numbers, *last)
         written = self._context.graph.copy()
         written.nodes = {number: node for number, node in written.nodes.items() if number < self._written}
         written = named(written, self._context)
@@ -579,16 +597,24 @@ class Program(Shown, Generic[R]):
         text = explanation(
             self.source, written, passes, self.scheduled, self._staged, self._sources, asked, on_device or on_host, tensor
         )
-        choices = () if tensor else (str(self.choice or ""), str(self._capacities))
+        choices = () if tensor else (str(self.choice or ""), str(self._capacities), self._compared())
         return "\n\n".join(filter(None, (*choices, text)))
+
+    def _compared(self) -> str:
+        """The target, and the forms of loops of which the staged executor compared the seconds."""
+        texts = () if self._staged is None else (*self._staged.unrolled.compared, *self._staged.launches.compared)
+        lines = (f"loops, by the seconds of the target {self.config.on.kind}", *texts)
+        return "\n  ".join(lines) if texts or self.config.target is not None else ""
 
     def plan(self) -> Plan:
         """The schedule, the memory of every tensor and its peaks, and the XLA programs that a run compiles.
 
-        `plan.peak_device_bytes`, `plan.table()`, `plan.to_json()` and `plan.draw("memory.json")` count everything, also temporaries.
+        `plan.peak_device_bytes`, `plan.table()`, `plan.to_json()` and `plan.draw("memory.json")` count everything, also temporaries. For another
+        target than the device here, these are an estimate.
         """
         place = "host" if self.backend.name == "numpy" else "device"
-        return plan_of(self.graph, self.scheduled, self._staged, self._sources, self._parameters, place)
+        plan = plan_of(self.graph, self.scheduled, self._staged, self._sources, self._parameters, place)
+        return plan if self._is_at_hand else plan.coarse()
 
 
 def is_interpreted(graph: Graph, config: Config) -> bool:

@@ -133,6 +133,6 @@ def test_the_page_of_decisions_says_what_is_decided(name: str) -> None:
     about, compiled = decisions.PROGRAMS[name]
     page = decisions.PAGE.read_text(encoding="utf-8")
     written = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
-    now = f"\n{about}\n\n" + decisions.section(compiled, tp.Machine.usual("cpu"))
+    now = f"\n{about}\n\n" + decisions.section(compiled, tp.Target.named("cpu"))
     assert written.strip() == now.strip(), "python -m benchmarks.decisions --write"
     assert page.startswith(decisions.HEAD)

@@ -74,7 +74,7 @@ def reduce(at: Setting, op: ops.Reduce, x: Array) -> Array:
     if width >= prices.LEAST_WIDTH_TO_MULTIPLY:
         ones = jnp.ones([x.shape[axis] for axis in op.axes], x.dtype)
         return lax.dot_general(ones, x, ((tuple(range(ones.ndim)), op.axes), ((), ())), precision=DOT_PRECISION)
-    if not 0 < count <= prices.MOST_NUMBERS_TO_WRITE_OUT or x.size < count * prices.LEAST_SUMS_TO_WRITE_OUT:
+    if not 0 < count <= prices.MOST_WRITTEN_OUT or x.size < count * prices.LEAST_SUMS_TO_WRITE_OUT:
         return shared.reduce(at, op, x)
     for axis in sorted(op.axes, reverse=True):
         x = functools.reduce(lax.add, (lax.index_in_dim(x, k, axis, keepdims=False) for k in range(x.shape[axis])))
@@ -87,7 +87,7 @@ def argmax(at: Setting, op: ops.Argmax, x: Array) -> Array:
     if not length:
         return jnp.zeros((*x.shape[: op.axis], *x.shape[op.axis + 1 :]), jnp.int32)
     is_float, is_on_cpu = jnp.issubdtype(x.dtype, jnp.floating), jax.default_backend() == "cpu"
-    if length < prices.LEAST_LENGTH_TO_REDUCE_TWICE if is_on_cpu else not is_float:  # a GPU takes any NaN of several
+    if length < prices.SHORT_AXIS if is_on_cpu else not is_float:  # a GPU takes any NaN of several
         return lax.argmax(x, op.axis, jnp.int32)
     is_greatest = x == jnp.max(x, op.axis, keepdims=True)
     if is_float:
@@ -113,7 +113,7 @@ def argsort(at: Setting, op: ops.Argsort, x: Array) -> Array:
 def cumulative(at: Setting, op: ops.CumSum | ops.CumMax, x: Array) -> Array:
     adds, neutral = isinstance(op, ops.CumSum), start_of_scan(op, x.dtype)
     numbers = x.astype(neutral.dtype)
-    if x.shape[op.axis] >= prices.SHORTEST_SCAN_IN_BLOCKS and jax.default_backend() == "cpu":
+    if x.shape[op.axis] >= prices.MOST_WRITTEN_OUT**2 and jax.default_backend() == "cpu":
         return in_blocks(jnp.add if adds else jnp.maximum, numbers, op.axis, op.reverse, neutral).astype(x.dtype)
     return (lax.cumsum if adds else lax.cummax)(numbers, op.axis, reverse=op.reverse).astype(x.dtype)
 

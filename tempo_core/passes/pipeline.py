@@ -35,6 +35,7 @@ from tempo_core.passes.shapes.pad import Pad
 from tempo_core.passes.tiles.strip import Strip
 from tempo_core.passes.tiles.tile import Tile
 from tempo_core.symbolic.expr import Symbol
+from tempo_core.target import Target
 
 LOG = logging.getLogger("tempo")
 Hook = Callable[[Pass, Graph, float], None]  # (pass, graph after it, seconds)
@@ -50,13 +51,16 @@ def pipeline(
     numbers: Sequence[tuple[Symbol, int]] = (),
     checkpoints: Sequence[tuple[str, int]] = (),
     exact: bool = False,
+    target: Target | None = None,
 ) -> list[Pass]:
     """The passes in their order, without the `disabled` ones (by name).
 
     `tiles` are the steps to tile, with the sizes of tiles; `least` the bounds that are known when the program runs, with their least
     values; with `ends`, the run finds some of them out. `numbers` are the bounds now: of those in `least`, the capacities. Steps with
-    `checkpoints` have segments of these sizes. With `exact`, recurrences have no values outside of their points.
+    `checkpoints` have segments of these sizes. With `exact`, recurrences have no values outside of their points. The `target` is by default the
+    device at hand.
     """
+    target = target or Target.at_hand()
     fixed = tuple((bound, number) for bound, number in numbers if bound not in dict(least))
     tiling = [Tile(sizes=tuple(tiles)), Simplify(), Cse(), Narrow()] if tiles else []
     capacity = [Capacity(tuple(least)), Simplify(), Cse()] if least else []
@@ -85,9 +89,9 @@ def pipeline(
         Accumulate(),
         Simplify(),  # what a point adds may be one product: the gradient of a weight, of a part of a batch
         Associate(loops=True),  # chains of such products
-        Compact(() if "strip" in disabled else fixed, but=tuple(unvectorized), tiles=tuple(tiles)),
+        Compact(() if "strip" in disabled else fixed, target, but=tuple(unvectorized), tiles=tuple(tiles)),
         *tiling,
-        *([Strip(fixed, but=tuple(name for name, _ in tiles))] if fixed else []),
+        *([Strip(fixed, target, but=tuple(name for name, _ in tiles))] if fixed else []),
         *([Checkpoint(tuple(checkpoints)), Simplify()] if checkpoints else []),
         Align(fed=True),
         Update(),

@@ -17,7 +17,7 @@ import islpy as isl
 
 from tempo_core.errors import CausalityError, NonAffineError
 from tempo_core.ir.graph import Graph
-from tempo_core.prices import MOST_DIVISIONS_FOR_ISL, copy_weight
+from tempo_core.prices import MOST_COMBINED, copy_weight
 from tempo_core.schedule import tree as code
 from tempo_core.schedule.constraints import Statement
 from tempo_core.schedule.lifetimes import Lifetimes
@@ -202,7 +202,7 @@ class _Loops:
         """The condition under which a point of `box` is one of a statement's `points`, with `at` in place of the statement's steps."""
         steps = statement.node.domain.steps
         divisions = sum(piece.dim(isl.dim_type.div) for piece in points.get_basic_sets())  # as in `t % 3 == 0`
-        if statement.is_piece or divisions <= MOST_DIVISIONS_FOR_ISL:
+        if statement.is_piece or divisions <= MOST_COMBINED:
             return condition_within(points, box, {step.name: place for step, place in zip(steps, at, strict=True)})
         inside = [part for step in steps for part in (step.expr >= 0, step.expr <= step.bound_expr - 1)]
         *earlier, of_branch = statement.conditions or (TRUE,)

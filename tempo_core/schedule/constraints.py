@@ -17,7 +17,7 @@ import islpy as isl
 
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Constant, End, Input, Merge, Sink, Udf
-from tempo_core.prices import MOST_PIECES_TO_SCHEDULE
+from tempo_core.prices import MOST_PIECES
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, conjunction, hull
 from tempo_core.symbolic.domain import Domain, Index, Point, last_needed
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -115,7 +115,7 @@ class Constraints:
     @property
     def is_simple(self) -> bool:
         """Whether no statement has its points in many pieces."""
-        return all(s.points.n_basic_set() <= MOST_PIECES_TO_SCHEDULE for s in self.statements.values())
+        return all(s.points.n_basic_set() <= MOST_PIECES for s in self.statements.values())
 
     def around(self) -> Constraints:
         """The same constraints, for more points: a statement whose points are in many pieces gets all points around them.
@@ -126,7 +126,7 @@ class Constraints:
         reads = []
         for read in self.reads:
             reader, source = statements[read.reader.name], self.graph[read.edge.source]
-            many = read.relation.n_basic_map() > MOST_PIECES_TO_SCHEDULE
+            many = read.relation.n_basic_map() > MOST_PIECES
             relation = _relation(reader, read.edge.index, source) if many else read.relation
             reads.append(replace(read, reader=reader, relation=relation))
         return Constraints(self.graph, self.bounds, statements, tuple(reads), self.assumptions)
@@ -304,7 +304,7 @@ def outer_domain(statement: Statement) -> Domain:
 
 
 def _around(statement: Statement) -> Statement:
-    if statement.points.n_basic_set() <= MOST_PIECES_TO_SCHEDULE:
+    if statement.points.n_basic_set() <= MOST_PIECES:
         return statement
     return replace(statement, points=domain_set(statement.name, outer_domain(statement)))
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from tempo_core.prices import LEAST_SHARE_TO_CUT_AT_VALUE, MOST_PEELED, MOST_WEIGHT_TO_PEEL, SHORTEST_PEELED
+from tempo_core.prices import LEAST_SHARE_TO_CUT_AT_VALUE, MOST_PIECES, MOST_REPEATED, WORTH_OWN_CODE
 from tempo_core.schedule.tidy import Limits, conditions_of, decided, extent, inside_limits, limited, resolved, simplified, without
 from tempo_core.schedule.tree import Block, Execute, If, Item, Loop, as_block, changed, leaves, parts, substitute, walk
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, at_least_zero, comparisons_of, facts_of
@@ -77,7 +77,7 @@ def _cut_at_value(loop: Loop, limits: Limits, cuts: Cuts | None) -> list[Item]:
 
 def _is_near_an_end(place: Expr, loop: Loop) -> bool:
     """Whether a place is inside of a loop, after a few iterations or before the last few, if there are so many."""
-    return any(each.is_constant and 0 < each.constant <= MOST_PEELED for each in (place - loop.start, loop.stop - place))
+    return any(each.is_constant and 0 < each.constant < MOST_PIECES for each in (place - loop.start, loop.stop - place))
 
 
 def _places(loop: Loop, limits: Limits, cuts: Cuts | None) -> list[int]:
@@ -103,16 +103,16 @@ def _cuts(loop: Loop, limits: Limits) -> set[int]:
             values |= set(_changes_within(loop, comparison))
             continue
         places = sorted(place for end in _ends(comparison, loop.counter, inner) for place in _changes_within(loop, end))
-        values |= set(places) if places and places[-1] - places[0] <= MOST_PEELED else set()
+        values |= set(places) if places and places[-1] - places[0] < MOST_PIECES else set()
     return values.union(*(_near_ends(loop, comparison) for comparison in _choices(loop.body)))
 
 
 def _ends_of_branches(loop: Loop, cuts: Cuts) -> set[int]:
     """The values of a loop's counter near its limits at which a tensor changes from one of its branches to another."""
-    if loop.stop.constant - loop.start.constant < SHORTEST_PEELED or any(isinstance(inner, Loop) for inner in walk(loop.body)):
+    if loop.stop.constant - loop.start.constant < WORTH_OWN_CODE or any(isinstance(inner, Loop) for inner in walk(loop.body)):
         return set()
     branches = {(leaf.node, leaf.branch) for leaf in leaves(loop.body) if isinstance(leaf, Execute)}
-    count, is_cheap = Counter(node for node, _ in branches), cuts.weigh(loop.body) <= MOST_WEIGHT_TO_PEEL
+    count, is_cheap = Counter(node for node, _ in branches), cuts.weigh(loop.body) <= MOST_REPEATED
     values: set[int] = set()
     for inner in walk(loop.body):
         chosen = {leaf.node for leaf in leaves(inner) if isinstance(leaf, Execute)} if isinstance(inner, If) else set()
@@ -126,7 +126,7 @@ def _near_ends(loop: Loop, comparison: Comparison) -> set[int]:
     if comparison.symbols != {loop.counter}:
         return set()
     start, stop = loop.start.constant, loop.stop.constant
-    return {value for value in _changes_within(loop, comparison) if min(value - start, stop - value) <= MOST_PEELED}
+    return {value for value in _changes_within(loop, comparison) if min(value - start, stop - value) < MOST_PIECES}
 
 
 def _changes_within(loop: Loop, comparison: Comparison) -> list[int]:

@@ -23,10 +23,11 @@ from typing import NamedTuple
 import islpy as isl
 
 from tempo_core.ir.dependence import strongly_connected
-from tempo_core.prices import MOST_NEEDS_CUT
 from tempo_core.schedule.constraints import Dependence, Statement
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl.sets import coalesced
+
+MOST_NEEDS_CUT = 50_000  # dependences that are looked at, a millisecond each; beyond, there is an error instead of a program
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Cache:
     def __init__(self, entries: Entries, source: Graph, config: Config, least: Sequence[tuple[Symbol, int]]):
         self.entries, self.functions, self.lines = entries, Functions(source), Lines(source)
         # Another seed, limit of memory or place of the cache needs no other program.
-        options = replace(config, seed=0, memory_limit=None, cache=None, cache_limit=0)
+        options = replace(config, seed=0, memory_limit=None, cache=None, cache_limit=0, target=config.on)
         content = (source.order, tuple(source), source.derived, source.branch_lines, options, tuple(least))
         self._key = fingerprint((content, environment.of_decisions()), self.functions, self.lines)
 

@@ -17,6 +17,7 @@ import jax
 from tempo_core import prices
 from tempo_core.backends import products
 from tempo_core.store.fingerprint import fingerprint
+from tempo_core.target import Target
 from tempo_core.versions import installed
 
 PACKAGES = (
@@ -36,13 +37,7 @@ def of_device_programs() -> str:
     """The fingerprint of what XLA programs depend on: options of JAX and XLA as they are now, the device, and `of_decisions`."""
     options = [(name, str(getattr(jax.config, name, value))) for name, value in sorted(jax.config.values.items())]
     variables = sorted((name, value) for name, value in os.environ.items() if name.startswith(VARIABLES))
-    return fingerprint((of_decisions(), options, variables, _machine(), str(products.DOT_PRECISION)))
-
-
-def device() -> jax.Device:
-    """The device on which programs run."""
-    chosen = jax.config.jax_default_device
-    return jax.local_devices(backend=chosen)[0] if chosen is None or isinstance(chosen, str) else chosen
+    return fingerprint((of_decisions(), options, variables, _machine(), Target.at_hand(), str(products.DOT_PRECISION)))
 
 
 @functools.cache

@@ -50,12 +50,12 @@ def doctor(
         raise typer.Exit(1)
     if calibrate:
         with errors_as_messages():
-            from tempo_core import Machine
+            from tempo_core import Target
 
-            machine = Machine.calibrated()
-            echo(machine, err=as_json)
+            target = Target.calibrated()
+            echo(target, err=as_json)
             if out is not None:
-                machine.save(out)
+                target.save(out)
                 echo(f"written to {out}: TEMPO_MACHINE={out} uses it", err=as_json)
     elif out is not None:
         echo("error: --out has no effect without --calibrate", fg=typer.colors.RED, err=True)

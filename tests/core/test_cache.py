@@ -188,7 +188,7 @@ def test_another_environment_is_another_device_program(tmp_path: Path) -> None:
     assert other.message.startswith(ALL) and other.loads == 0 and other.compiles > 1
     with patch.dict(os.environ, {"XLA_FLAGS": "--xla_cpu_enable_fast_math=false"}):
         assert small(config).compile().loads == 0
-    with patch.object(prices, "MOST_PEELED", 1):
+    with patch.object(prices, "MOST_PIECES", 2):
         assert small(config).message == "from the cache: nothing"
     with patch("tempo_core.store.environment._installed", lambda: "another version"):
         assert small(config).message == "from the cache: nothing"

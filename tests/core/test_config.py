@@ -16,6 +16,8 @@ from tempo_core.config import size_in_bytes
         ({"disable": ("vectorise",)}, "did you mean 'vectorize'"),
         ({"disable": ("fuse(t)",)}, "names a step, but only vectorize takes one"),
         ({"memory_limit": "much"}, "is not a size"),
+        ({"target": "a100"}, "one of cpu, h100, or what you measured: Config(target=tp.Target.load"),
+        ({"target": 3}, "one of cpu, h100"),
     ],
 )
 def test_wrong_options_name_the_right_ones(options, text):

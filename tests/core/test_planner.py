@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import planner, prices
+from tempo_core import planner
 from tempo_core.planner import Candidate, Form
-from tempo_core.runtime.cost.machine import Machine
+from tempo_core.target import Target
+from tests import targets
 from tests.cases import fast
 from tests.core.passes.test_checkpoint import data, network
 from tests.core.running import assert_all_same
@@ -251,11 +252,11 @@ def inputs_of(program: tp.Program[Any]) -> dict[str, np.ndarray]:
 )
 def test_loops_have_the_same_results(make: Any, sizes: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = make(**sizes)
-    monkeypatch.setattr(prices, "MOST_BYTES_KEPT", 0)
-    monkeypatch.setattr(prices, "LEAST_GAIN_OF_A_LOOP", 0.0)
-    monkeypatch.setattr(prices, "LEAST_SECONDS_SAVED", -1e9)
-    monkeypatch.setattr(prices, "MOST_MEMORY_OF_A_LOOP", 1e9)
-    program, inputs = make(**sizes), inputs_of(at_once)
+    monkeypatch.setattr(planner, "LEAST_GAIN", 0.0)
+    monkeypatch.setattr(planner, "LEAST_SECONDS_SAVED", -1e9)
+    monkeypatch.setattr(Candidate, "is_worse_than", lambda self, other: True)
+    with targets.numbers(cache_bytes=1.0):
+        program, inputs = make(**sizes), inputs_of(at_once)
     assert at_once.choice is None and program.choice is not None and program.choice.form != Form()
     results = [each if isinstance(each, list) else [each] for each in (program.run(inputs), at_once.run(inputs))]
     assert_all_same(*results)
@@ -334,7 +335,7 @@ def test_temporaries_that_xla_does_not_need_are_no_reason(monkeypatch: pytest.Mo
         self.allocated = 0
 
     monkeypatch.setattr(Candidate, "compile", without_temporaries)
-    monkeypatch.setattr(Machine, "_of_statement", lambda *_: 1e-9)
+    monkeypatch.setattr(Target, "_of_statement", lambda *_: 1e-9)
     program = outer_products()
     assert program.choice is not None and program.choice.form == Form()
 
@@ -347,7 +348,7 @@ def test_a_loop_that_needs_more_memory_is_not_taken(monkeypatch: pytest.MonkeyPa
         self.allocated += 10**8 * len(self.form.loops)
 
     monkeypatch.setattr(Candidate, "__post_init__", larger)
-    monkeypatch.setattr(Machine, "_of_fresh_memory", lambda self, allocated: 1.0 * (allocated < 10**8))
+    monkeypatch.setattr(Target, "_of_fresh_memory", lambda self, allocated: 1.0 * (allocated < 10**8))
     program = outer_products()
     assert program.choice is not None and program.choice.form == Form()
     assert program.choice.others[0].startswith("needs more memory: a loop over t")

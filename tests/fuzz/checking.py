@@ -22,16 +22,17 @@ from tempo_core.ir import graph_text as text
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Graph
 from tempo_core.passes.pipeline import pipeline
-from tempo_core.planner import peak
-from tempo_core.runtime.cost.machine import Machine
+from tempo_core.planner import Candidate, peak
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Symbol
+from tempo_core.target import Target
 from tests import reference
 from tests.core.cost_checks import assert_counted_as_run
 from tests.core.running import assert_same
 from tests.core.schedule.checker import check_runs
 from tests.fuzz.script import Program
 from tests.graph_parser import parse
+from tests.targets import numbers, strips
 
 tp.use_cpu_devices(4)  # for programs that are spread over devices
 
@@ -88,26 +89,21 @@ def check_built(built: dict[str, Any], only: str = "") -> Outcome:
     try:
         # Weights, stores and bounds are small here.
         small = {
-            "LEAST_BYTES_TO_UNROLL": 1,
-            "LEAST_BYTES_TO_WRITE_ALONE": 1,
-            "LEAST_ON_HOST": 0,
+            "LEAST_SECONDS_OF_COPIES": 0.0,
             "LEAST_LENGTH_TO_UPDATE": 1,
             "LEAST_LENGTH_TO_SCATTER": 1,
-            "FEWEST_POINTS_TO_SPLIT": 2,
+            "WORTH_OWN_CODE": 2,
             "LEAST_ELEMENTS_OF_A_BLOCKED_SUM": 1 + 8 * (len(built["ctx"].graph.nodes) % 2),
         }
-        small |= {"LEAST_BYTES_FOR_STRIPS": 1, "BYTES_OF_A_STRIP": 64, "MOST_TIMES_OFF": 64, "MOST_SHARE_ACCUMULATED": 1e9}
-        if len(built["ctx"].graph.nodes) % 2:  # of every second program, a step becomes a loop wherever one could
-            small |= {
-                "MOST_BYTES_KEPT": 0,
-                "LEAST_GAIN_OF_A_LOOP": 0.0,
-                "LEAST_SECONDS_SAVED": -1e9,
-                "MOST_MEMORY_OF_A_LOOP": 1e9,
-            }
-        if len(built["ctx"].graph.nodes) % 4 < 3:  # runs with small bounds take the least capacities
-            small |= {"LEAST_GAIN_OF_A_CAPACITY": 1.0, "LEAST_SECONDS_OF_A_CAPACITY": -1e9}
-        spread = patch.object(Machine, "pays_to_spread", lambda *_: True)
-        with np.errstate(all="ignore"), patch.multiple(prices, **small), spread:
+        number = len(built["ctx"].graph.nodes)
+        # Of every second program, a step becomes a loop wherever one could.
+        loops = patch.multiple(Candidate, pays=lambda *_: True, is_worse_than=lambda *_: True)
+        if not number % 2:
+            loops = patch("tempo_core.compiler.may_gain_by_a_loop", lambda *_: False)
+        if number % 4 < 3:  # runs with small bounds take the least capacities
+            small |= {"LEAST_GAIN": -1e9}
+        spread = patch.object(Target, "pays_to_spread", lambda *_: True)
+        with np.errstate(all="ignore"), patch.multiple(prices, **small), spread, numbers(launch=0.0), strips(64), loops:
             return {"": Checking.outcome, "values": Checking.values, "limits": Checking.limits}[only](Checking(built))
     except LeftOut as left:
         return Outcome("left out", str(left))

@@ -14,7 +14,7 @@ from jax import lax
 
 from tempo_core.backends import shared
 from tempo_core.ir import ops
-from tempo_core.prices import SCAN_BLOCK
+from tempo_core.prices import MOST_WRITTEN_OUT
 
 Array = Any
 
@@ -33,11 +33,11 @@ def in_blocks(combine: Callable[[Array, Array], Array], x: Array, axis: int, rev
     their order, and each block takes over what the blocks before it give.
     """
     length = x.shape[axis]
-    blocks = -(-length // SCAN_BLOCK)
-    missing = [(0, blocks * SCAN_BLOCK - length if k == axis else 0, 0) for k in range(x.ndim)]
+    blocks = -(-length // MOST_WRITTEN_OUT)
+    missing = [(0, blocks * MOST_WRITTEN_OUT - length if k == axis else 0, 0) for k in range(x.ndim)]
     whole = lax.pad(x, jnp.asarray(neutral, x.dtype), missing)
-    rows = jnp.reshape(whole, (*x.shape[:axis], blocks, SCAN_BLOCK, *x.shape[axis + 1 :]))
-    order = range(SCAN_BLOCK)[::-1] if reverse else range(SCAN_BLOCK)
+    rows = jnp.reshape(whole, (*x.shape[:axis], blocks, MOST_WRITTEN_OUT, *x.shape[axis + 1 :]))
+    order = range(MOST_WRITTEN_OUT)[::-1] if reverse else range(MOST_WRITTEN_OUT)
     parts = [lax.index_in_dim(rows, k, axis + 1, keepdims=False) for k in order]
     inner = list(itertools.accumulate(parts, combine))
 

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from tempo_core.backends.island import Island
 from tempo_core.ir import costs, ops
-from tempo_core.prices import LARGEST_READ_OF_AN_UPDATE, LEAST_PADDINGS_OF_A_SUM, is_dear_function
+from tempo_core.ir.ops.work import DEAR
+from tempo_core.prices import TIMES_SMALLER
 
 
 def keep_apart(island: Island) -> None:
@@ -32,7 +33,7 @@ def keep_apart(island: Island) -> None:
     padded: set[int] = set()
     paddings: dict[int, frozenset[int]] = {}  # by slot: the paddings from which a value is computed, element by element
     for _, op, sources, targets in island.rewriting():
-        pads, is_dear = _pads(island, op, sources), is_dear_function(op)
+        pads, is_dear = _pads(island, op, sources), op.cost_class == DEAR
         is_fused = isinstance(op, costs.OF_THEIR_READER) and not isinstance(op, costs.PADDINGS)
         from_memory = dear if pads else padded if is_dear else set()
         kept = {source: island.keep([source])[0] for source in sorted(from_memory.intersection(sources))}
@@ -46,7 +47,7 @@ def keep_apart(island: Island) -> None:
         elif is_fused:
             paddings[targets[0]] = frozenset().union(*(paddings.get(source, frozenset()) for source in sources))
     for position, slot in enumerate(island.results):
-        if len(paddings.get(slot, ())) >= LEAST_PADDINGS_OF_A_SUM:
+        if len(paddings.get(slot, ())) > 1:  # else, XLA computes the gradient of a stencil once more for each padding
             (island.results[position],) = island.keep([slot])
 
 
@@ -77,7 +78,7 @@ def read_before_updates(island: Island) -> None:
             if place not in reads[slot] or large[slot].isdisjoint(sources):
                 continue
             for target in targets:
-                if island.size(target) > LARGEST_READ_OF_AN_UPDATE * island.size(slot):
+                if island.size(target) * TIMES_SMALLER > island.size(slot):
                     large[slot].add(target)
                     continue
                 before = island.counter if (token := tokens[slot]) is None else token

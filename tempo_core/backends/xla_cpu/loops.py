@@ -29,7 +29,8 @@ from tempo_core.backends.xla_cpu.cumulative import start_of_scan
 from tempo_core.backends.xla_cpu.slices import constant, start_of
 from tempo_core.ir import ops
 from tempo_core.ir.axes import ELEMENTWISE, Source, left_out, sources, without
-from tempo_core.ir.types import TensorType
+from tempo_core.ir.types import ITEM_SIZE, TensorType
+from tempo_core.target import Target
 
 Scan = ops.CumSum | ops.CumMax | ops.LinearScan
 Body = Sequence[Instruction]
@@ -130,7 +131,7 @@ def _is_neighbour(island: Island, scan: Scan, op: ops.Op, operands: Sequence[int
 def _pays(island: Island, group: Group) -> bool:
     """Whether the readers of a scan should be computed in its loop."""
     size, length = island.size(group.slot), island.shape(group.slot)[group.scan.axis]
-    return length > 0 and prices.LEAST_SHRINKING * (sum(map(island.size, group.ends)) // length) <= size // length
+    return length > 0 and prices.TIMES_SMALLER * (sum(map(island.size, group.ends)) // length) <= size // length
 
 
 class _Loop:
@@ -183,7 +184,7 @@ class _Loop:
         made = {self.position, *(target for each in new for target in each.targets)}
         read = sum(map(island.size, {source for each in new for source in each.sources} - made))
         operations = [each.op for each in new if not isinstance(each.op, Call)]
-        is_fast = all(map(prices.is_fast, operations))
+        is_fast = all(op.cost_class in prices.FAST for op in operations)
         if not operations or prices.pays_to_compute_in_scan(island.size(slot), read, len(operations), is_fast):
             return computed
         del island.instructions[count:]
@@ -213,7 +214,9 @@ class _Loop:
         """
         shape, type = self.island.shape(slot), self._type(slot, axis)
         pieces, together = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-        if pieces >= prices.LEAST_PIECES_TO_TRANSPOSE and together < prices.NUMBERS_IN_A_CACHE_LINE:
+        target = Target.at_hand()
+        lines = 4 * pieces * target.line  # of two operands, the result and what follows them, one for each piece
+        if lines >= target.first_cache and together * ITEM_SIZE[type.dtype] < target.line:
             order = (axis, *(k for k in range(len(shape)) if k != axis))
             moved = self.island.slot(TensorType(type.dtype, tuple(self.island.types[slot].shape[k] for k in order)))
             self.outside.append(Instruction(self.island.number, ops.Permute(order), (slot,), (moved,)))

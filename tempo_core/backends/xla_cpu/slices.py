@@ -24,13 +24,8 @@ from tempo_core.backends.base import Array, Call, Setting
 from tempo_core.backends.island import Island
 from tempo_core.backends.products import dot
 from tempo_core.ir import ops
-from tempo_core.prices import (
-    BYTES_OF_A_STRIP,
-    LEAST_BYTES_FOR_STRIPS,
-    LEAST_BYTES_TO_SLICE,
-    LEAST_LENGTH_TO_SLICE,
-    MOST_ELEMENTS_TO_SLICE,
-)
+from tempo_core.prices import LEAST_BYTES_TO_SLICE, MOST_WRITTEN_OUT, SHORT_AXIS
+from tempo_core.target import Target
 
 Operation = tuple[ops.Op, tuple[int, ...]]  # with the slots of its operands
 
@@ -50,7 +45,7 @@ def take_slices(island: Island) -> None:
 
 def _of_gather(island: Island, op: ops.Gather, x: int, positions: int) -> Operation:
     start = None if op.batch else start_of(island, positions)
-    if start is not None and min(island.shape(x)[op.axis], island.size(positions)) >= LEAST_LENGTH_TO_SLICE:
+    if start is not None and min(island.shape(x)[op.axis], island.size(positions)) >= SHORT_AXIS:
         return Call(window, (op.axis, start[1])), (x, positions, start[0])
     is_few = island.is_in_loop and has_few_elements(island, op, x, positions)
     return Call(pieces, (op,)) if is_few else op, (x, positions)
@@ -97,7 +92,7 @@ def has_few_elements(island: Island, op: ops.Gather, x: int, positions: int) -> 
     if op.batch > 1 or island.types[positions].rank != 1 or island.types[x].size_in_bytes(island.at.env) < LEAST_BYTES_TO_SLICE:
         return False
     rest = math.prod(n for axis, n in enumerate(island.shape(x)) if axis != op.axis and axis >= op.batch)
-    return 0 < island.size(positions) * rest <= MOST_ELEMENTS_TO_SLICE
+    return 0 < island.size(positions) * rest <= MOST_WRITTEN_OUT
 
 
 def pieces(at: Setting, op: ops.Gather, x: Array, positions: Array) -> Array:
@@ -122,9 +117,10 @@ def _of_product(island: Island, op: ops.Dot, sources: tuple[int, ...]) -> Operat
         wholes = [_whole(island, source, axis) for source, axis in zip(sources, axes, strict=True)]
         cut = [source for source, (slot, _) in zip(sources, wholes, strict=True) if slot != source]
         bytes = sum(island.types[source].size_in_bytes(island.at.env) for source in cut)
-        if bytes >= LEAST_BYTES_FOR_STRIPS:
+        cache = int(Target.at_hand().cache_bytes)
+        if bytes >= 2 * cache:
             length = island.shape(sources[0])[axes[0]]
-            size = min(length, max(1, BYTES_OF_A_STRIP * length // bytes))
+            size = min(length, max(1, cache * length // (3 * bytes)))
             slots, firsts = zip(*wholes, strict=True)
             return Call(in_parts, (op, axes, firsts, length, size)), slots
     return op, sources

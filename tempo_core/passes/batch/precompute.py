@@ -11,7 +11,7 @@ from tempo_core.ir.partial import parts
 from tempo_core.ir.udf import Custom
 from tempo_core.passes.base import Pass
 from tempo_core.passes.decisions import note
-from tempo_core.prices import FEWEST_OPERATIONS
+from tempo_core.prices import WORTH_OWN_CODE
 from tempo_core.symbolic.domain import identity
 
 
@@ -49,7 +49,7 @@ def _divide(graph: Graph, node: Node, cycle: frozenset[int]) -> None:
     if not 0 < len(outside) < len(types) or any(not size.is_constant for type in (*types, *op.types) for size in type.shape):
         return
     divided = parts(op.fn, types, op.types, outside)
-    if divided is None or divided.operations < FEWEST_OPERATIONS:
+    if divided is None or divided.operations < WORTH_OWN_CODE:
         return
     note(node.id, "divided: what it computes of values from outside the cycle is a function of its own")
     early = replace(op, fn=divided.early, types=divided.between, results=())

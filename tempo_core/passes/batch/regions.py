@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tempo_core.errors import NonAffineError
 from tempo_core.ir.graph import Node
 from tempo_core.passes.base import condition_without, of_branches
-from tempo_core.prices import MOST_REGIONS
+from tempo_core.prices import MOST_WRITTEN_OUT
 from tempo_core.symbolic.condition import TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Domain
 from tempo_core.symbolic.expr import Symbol
@@ -85,7 +85,7 @@ def _disjoint(domain: Domain, conditions: list[Bool], by_step: bool = True) -> l
             refined += parts if len(parts) > 1 else [place]
             left = [p for each in left for p in ([each] if never(domain, each & place) else _outside(each, place, by_step))]
         places = [*refined, *(part for part in left if not never(domain, part))]
-        if len(places) > MOST_REGIONS:
+        if len(places) > MOST_WRITTEN_OUT:
             return _disjoint(domain, conditions, False) if by_step else None
     return places
 

@@ -63,7 +63,7 @@ def _places(graph: Graph, step: Symbol) -> list[Expr]:
             for edge in node.inputs:
                 for kind, limit in filter(None, (limit_of(part, step) for part in edge.condition.parts)):
                     place = limit + 1 if kind == "<=" else limit
-                    is_near = place.is_constant and place.constant < prices.FEWEST_POINTS_TO_SPLIT
+                    is_near = place.is_constant and place.constant < prices.WORTH_OWN_CODE
                     is_inside = kind in ("<=", ">=") and provably_nonnegative(place - 1)
                     if is_inside and not is_near and place.symbols.isdisjoint(ends):
                         places[place] = None

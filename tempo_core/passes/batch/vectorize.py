@@ -242,7 +242,8 @@ class _Connected:
         return {
             group
             for group, node in ((self.groups.of(n), self.graph[n]) for n in self.legal)
-            if prices.is_faster_at_once(node.op) and (group in self.reduced or not _is_of_each_point(self.graph, node, self.step))
+            if (node.op.cost_class in prices.LONG or isinstance(node.op, ops.Udf))
+            and (group in self.reduced or not _is_of_each_point(self.graph, node, self.step))
         }
 
     def _with_a_fixed_matrix(self) -> set[int]:
@@ -268,7 +269,7 @@ class _Connected:
         return {
             group
             for group in kept.keys() & read.keys()
-            if sum(map(self._elements, kept[group])) <= prices.MOST_GROWTH_BEFORE_A_LOOP * sum(read[group].values())
+            if sum(map(self._elements, kept[group])) <= prices.TIMES_SMALLER * sum(read[group].values())
         }
 
     def _read_innermost(self, candidates: set[int]) -> dict[int, set[Key]]:

@@ -17,10 +17,11 @@ from tempo_core.passes.decisions import note
 from tempo_core.passes.keep.cut import worth_repeating
 from tempo_core.passes.tiles.strip import Stripping
 from tempo_core.passes.tiles.tile import Tiling, dimensions
-from tempo_core.prices import is_quick_at_once, price_of_keeping
+from tempo_core.prices import QUICK, price_of_keeping
 from tempo_core.symbolic.condition import Bool, conjunction
 from tempo_core.symbolic.domain import Range, is_full_range, is_own_point
 from tempo_core.symbolic.expr import Symbol
+from tempo_core.target import CPU, Target
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,14 @@ class Compact(Pass):
     values that the loop keeps. A minimum cut decides which ones (`passes/keep/cut.py`).
 
     Elementwise operations and reductions compute such a copy as they read it. Others (products) need it in memory. They read a copy only if
-    they run in parts: in tiles, whose sizes are `tiles`, or in strips. `numbers` are the bounds that are known, for strips. `but`
+    they run in parts: in tiles, whose sizes are `tiles`, or in strips. `numbers` are the bounds that are known, and `target` the device, for strips. `but`
     names steps that stay loops.
 
     Rewrite: `x[t] = cast(byte[t]) / 255; h[t + 1] = f(x[t]); s = sum(x[0:T])` -> `...; s = sum(cast(byte[0:T]) / 255)`
     """
 
     numbers: tuple[tuple[Symbol, int], ...] = ()
+    target: Target = CPU
     but: tuple[str, ...] = ()
     tiles: tuple[tuple[str, int], ...] = ()
     name: str = field(default="compact", init=False)
@@ -58,8 +60,8 @@ class Compact(Pass):
         numbers, size = dict(self.numbers), dict(self.tiles).get(step.name)
         if size is not None:
             return [Tiling(graph, step, whole, size) for whole in dimensions(graph, step, size)]
-        is_number = step.bound_symbol in numbers
-        return [Stripping(graph, step, whole, numbers) for whole in dimensions(graph, step, products_only=True) if is_number]
+        wholes = dimensions(graph, step, products_only=True) if step.bound_symbol in numbers else ()
+        return [Stripping(graph, step, whole, numbers, self.target) for whole in wholes]
 
 
 class _Loop:
@@ -135,7 +137,7 @@ class _Loop:
         edges = [edge for edge in node.inputs if self.step in self.graph[edge.source].domain]
         is_everywhere = self.step not in node.domain.condition.steps and separable(self.graph, node, self.step)
         is_at_point = all(edge.is_own_point(self.graph[edge.source].domain) for edge in edges)
-        if not is_everywhere or not is_at_point or not is_quick_at_once(node.op):
+        if not is_everywhere or not is_at_point or not (node.op.cost_class in QUICK or isinstance(node.op, ops.Gather)):
             return None
         return [(edge.source, edge.output) for edge in edges]
 

@@ -11,7 +11,7 @@ from tempo_core.ir.graph import Graph, Node
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.decisions import note
 from tempo_core.passes.keep.needed import Interval, must_run, needed_points, read_points
-from tempo_core.prices import MOST_ENDS, copy_weight
+from tempo_core.prices import MOST_PIECES, copy_weight
 from tempo_core.symbolic.condition import Bool, Comparison, at_least_zero, conjunction
 from tempo_core.symbolic.domain import Domain
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -43,7 +43,7 @@ class Trim(Pass):
 def _trimmed(graph: Graph, step: Symbol) -> Graph:
     intervals = needed_points(graph, step)
     conditions = _far_ends(graph, step, intervals)
-    if len(set(conditions.values())) > MOST_ENDS:  # then these nodes run at all points, and read what they read there
+    if len(set(conditions.values())) > MOST_PIECES:  # then these nodes run at all points, and read what they read there
         whole = Interval(Expr.of(0), step.bound_expr - 1)
         intervals = {node_id: whole if node_id in conditions else interval for node_id, interval in intervals.items()}
         conditions = {}

@@ -15,7 +15,7 @@ from tempo_core.ir.axes import operand_labels, reduced
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.labelled import Labelled, Labels
 from tempo_core.ir.ops import product
-from tempo_core.prices import MOST_FACTORS
+from tempo_core.prices import MOST_COMBINED
 from tempo_core.symbolic.domain import step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -87,7 +87,7 @@ def chain(graph: Graph, root: Node, inner: Container[int]) -> Chain | None:
     result = Chain(graph, root, hoists=all(len(part.steps) < 2 for part in root.domain.condition.parts))
     result.sizes = list(root.outputs[0].shape)
     result.labels = tuple(range(len(result.sizes)))
-    result.tree = _expanded(result, root, result.labels, inner, MOST_FACTORS)
+    result.tree = _expanded(result, root, result.labels, inner, MOST_COMBINED)
     return result if len(result.factors) > 2 else None
 
 

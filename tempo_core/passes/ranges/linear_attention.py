@@ -19,7 +19,7 @@ from tempo_core.ir.ranges.lifted import everywhere
 from tempo_core.ir.ranges.scans import at_all_points, evaluated, spread
 from tempo_core.ir.types import is_float
 from tempo_core.passes.ranges.running import Contraction, Pairing, Reader, RunningSum
-from tempo_core.prices import POINTS_OF_A_BLOCK, POINTS_OF_A_BLOCK_OF_ELEMENTS
+from tempo_core.prices import MOST_WRITTEN_OUT, POINTS_OF_A_BLOCK
 from tempo_core.symbolic.domain import Domain, step_order
 from tempo_core.symbolic.expr import Expr
 
@@ -40,7 +40,7 @@ class Blocks:
         running, self.step, self.reverse = self.running, self.running.step, self.running.reverse
         self.gated = next((slot for slot in range(2) if set(running.of_one(slot)) & set(running.gate.labels)), None)
         has_gates_of_elements = any(set(running.of_one(slot)) <= set(running.gate.labels) for slot in range(2))
-        self.points = POINTS_OF_A_BLOCK_OF_ELEMENTS if has_gates_of_elements else POINTS_OF_A_BLOCK
+        self.points = MOST_WRITTEN_OUT if has_gates_of_elements else POINTS_OF_A_BLOCK
         self.count = (self.step.bound_expr + self.points - 1) // self.points
         self.once = self.builder(running.node)
         self.not_finite: list[Labelled] = []

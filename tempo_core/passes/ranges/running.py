@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from tempo_core import prices
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, constant_op
 from tempo_core.ir.graph import Edge, Graph, Node
@@ -17,7 +18,6 @@ from tempo_core.passes.clean.rules import constant_number
 from tempo_core.passes.ranges.factors import factors_of, narrowed
 from tempo_core.passes.ranges.linear_forms import shift_of
 from tempo_core.passes.ranges.recurrences import Scan
-from tempo_core.prices import pays_to_cut_in_blocks
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Point, Range, full_range, identity
 from tempo_core.symbolic.expr import Symbol
@@ -131,7 +131,7 @@ def _running_sum(graph: Graph, scan: Scan) -> RunningSum | None:
     own = [set(running.of_one(slot)) for slot in range(2)]
     is_outer = all(own) and not all(axes & set(gate.labels) for axes in own)
     elements = product(tuple(running.node.outputs[0].shape[axis] for axis in set.union(*own)))
-    return running if is_outer and pays_to_cut_in_blocks(elements) else None
+    return running if is_outer and prices.nominal(elements) >= prices.LEAST_ELEMENTS_OF_A_BLOCKED_SUM else None
 
 
 class _Readers:

@@ -15,10 +15,10 @@ from tempo_core.passes.clean.cse import Cse
 from tempo_core.passes.clean.simplify import Simplify
 from tempo_core.passes.decisions import note
 from tempo_core.passes.tiles.tile import Chosen, Seed, Tiling, dimensions
-from tempo_core.prices import strip_size
 from tempo_core.symbolic.condition import TRUE, Bool, conjunction, equal
 from tempo_core.symbolic.domain import Range, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.target import CPU, Target, compared
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,17 @@ class Strip(Pass):
     again. After: a loop over strips of rows computes them, and adds up what is contracted: the weights' gradients, and the
     losses beside them. What lies between the products stays in cache, and takes the memory of one strip.
 
-    `numbers` are the bounds that are known. The size of a strip divides the dimension, so that no strip has a part past its end. Steps in
-    `but` are left to `Tile`. The numbers that decided are in `Graph.decided_for`: for others, the passes run again. Floats are summed in another order.
+    This is done where the `target` takes fewer seconds for it: what lies between the products is in the cache then, but each strip runs all
+    operations, reads the weights, and adds to their gradients. `numbers` are the bounds that are known. The size of a strip divides the
+    dimension, so that no strip has a part past its end. Steps in `but` are left to `Tile`. The numbers that decided are in
+    `Graph.decided_for`: for others, the passes run again. Floats are summed in another order.
 
     Rewrite (strips of 10): `h = tanh(x[0:T] @ w); g = x[0:T].T @ (c * (1 - h * h))` -> `h[n] = tanh(x[10n : 10n + 10] @ w); ...;
     a[n] = x[10n : 10n + 10].T @ (c * (1 - h[n] * h[n])) + (a[n - 1] if n >= 1 else 0); g = a[T//10 - 1]`
     """
 
     numbers: tuple[tuple[Symbol, int], ...] = ()
+    target: Target = CPU
     but: tuple[str, ...] = ()
     name: str = field(default="strip", init=False)
 
@@ -59,7 +62,7 @@ class Strip(Pass):
         for step in graph.order:
             if step.name not in self.but and step.bound_symbol in numbers:
                 for whole in dimensions(graph, step, products_only=True):
-                    chain = Stripping(graph, step, whole, numbers)
+                    chain = Stripping(graph, step, whole, numbers, self.target)
                     deciding.append(chain.deciding)
                     if chain.pays:
                         yield chain
@@ -69,12 +72,28 @@ def _bytes(type: TensorType, numbers: Mapping[Symbol, int]) -> int:
     return ITEM_SIZE[type.dtype] * math.prod(dim.evaluate(numbers) for dim in type.shape)
 
 
+def strip_size(rows: int, written: int, target: Target) -> int:
+    """How many of the rows a strip has, so that what it writes takes about a third of the cache: a divisor, all rows if they take less."""
+    wanted = rows * target.cache_bytes / 3 / max(written, 1)
+    divisors = [d for low in range(1, math.isqrt(rows) + 1) if rows % low == 0 for d in (low, rows // low)]
+    return min(divisors, key=lambda d: max(d / wanted, wanted / d))
+
+
+def seconds(strips: int, kernels: int, written: int, added: int, target: Target) -> float:
+    """The time of a chain in so many strips, which writes and reads so many bytes between its products, half of them at a time.
+
+    Each strip but one reads weights again that are as large as the gradients to which it adds (`added`), and these.
+    """
+    between = target.of(strips * kernels, bytes=2 * written, alive=written / strips / 2)
+    return between + 3 * (strips - 1) * added / target.memory
+
+
 class Stripping(Tiling):
     """A tiling of whole chains of products over the dimension `whole`, by a size that divides it."""
 
     divides = True
 
-    def __init__(self, graph: Graph, step: Symbol, whole: Expr, numbers: Mapping[Symbol, int]):
+    def __init__(self, graph: Graph, step: Symbol, whole: Expr, numbers: Mapping[Symbol, int], target: Target):
         super().__init__(graph, step, whole, 1)
         seeds, chosen = self.choose()
         written = [graph[n].outputs[0] for n in self._written(seeds, chosen)]
@@ -87,21 +106,20 @@ class Stripping(Tiling):
             self._reads_range(graph[n], chosen[n][1].operands) for n in chosen
         )  # strips of them are there as they lie
         if is_chain:
-            self.written = sum(_bytes(type, numbers) for type in written)
-            size = strip_size(whole.evaluate(numbers), self.written, sum(_bytes(type, numbers) for type in results))
-            self.size, self.pays = size or 1, size is not None
+            bytes, added = (sum(_bytes(type, numbers) for type in types) for types in (written, results))
+            rows, kernels = whole.evaluate(numbers), len(written) + len(results)
+            self.size = strip_size(rows, bytes, target)
+            in_strips, at_once = (seconds(rows // size, kernels, bytes, added, target) for size in (self.size, rows))
+            self.pays = in_strips < at_once
+            self.forms = compared({f"strips of {self.size} of {whole}": in_strips, "the whole": at_once})
+            if self.size < rows and not self.pays:
+                for seed in seeds:
+                    note(seed.node.id, "not computed in strips: {}", self.forms)
 
     def run(self) -> Graph:
         for seed in self.seeds:
-            note(
-                seed.node.id,
-                "computed in strips of {} of {}: the products before it write and read {} bytes",
-                self.size,
-                self.whole,
-                self.written,
-            )
-        why = "by its price: {} bytes between products stay in the cache, where strips have {} of {}"
-        note(self.step.name, why, self.written, self.size, self.whole)
+            note(seed.node.id, "computed in strips: {}", self.forms)
+        note(self.step.name, "by its price: {}", self.forms)
         return super().run()
 
     def _written(self, seeds: list[Seed], chosen: Chosen) -> list[int]:

@@ -289,7 +289,7 @@ def plan_of(
             tensors.append(StoredTensor(name, str(type), kind, slots, each * each_store.size, is_there, group, noun, line))
     items = placed(staged.items) if staged is not None else ()
     places = tuple(loop_names(loops) for item, loops in items if isinstance(item, Segment))
-    written_out = staged.unrolled.text(graph) if staged is not None else ""
+    written_out = staged.unrolled.text(graph, staged.target) if staged is not None else ""
     spread = staged.spread if staged is not None else None
 
     def count(compiled: bool) -> Usage:

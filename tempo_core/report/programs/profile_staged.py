@@ -25,6 +25,7 @@ from tempo_core.runtime.numerics import Watch
 from tempo_core.runtime.staged.host import Chunks, HostCall, placed
 from tempo_core.runtime.staged.run import StagedProgram
 from tempo_core.schedule import Scheduled
+from tempo_core.target import Target
 
 _PROGRAM = re.compile(r"tempo_[0-9a-f]+_(\d+)")
 
@@ -43,6 +44,7 @@ class ProfiledProgram:
         check_numerics: bool = False,
         disable: Collection[str] = (),
         launch_seconds: float | None = None,
+        target: Target | None = None,
     ):
         began = time.perf_counter()
         graph = scheduled.graph.copy()
@@ -51,7 +53,7 @@ class ProfiledProgram:
             if isinstance(op, (Udf, Sink)) and on_host(node):
                 graph.put(replace(node, op=replace(op, fn=annotate_function(op.fn, f"{CALL}{node.id}"))))
         marked_program = replace(scheduled, graph=graph)
-        self.staged = StagedProgram(marked_program, type(backend)(), check_numerics, disable, launch_seconds)
+        self.staged = StagedProgram(marked_program, type(backend)(), check_numerics, disable, launch_seconds, target)
         text = scheduled.text() + ir_text.to_text(scheduled.graph, full_constants=False)
         with naming(hashlib.sha256(text.encode()).hexdigest()[:16]) as scopes:
             self.staged.lower_all()

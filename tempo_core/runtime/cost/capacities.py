@@ -13,24 +13,23 @@ from collections.abc import Callable, Set
 from dataclasses import replace
 from functools import cached_property
 
-import jax
-
 from tempo_core import prices
 from tempo_core.runtime.cost.cost import Cost
 from tempo_core.runtime.cost.count import costs_of_runs
 from tempo_core.runtime.cost.kernels import bytes_of
-from tempo_core.runtime.cost.machine import Machine
 from tempo_core.runtime.run_bounds import RunBounds
 from tempo_core.runtime.staged.stage import Staged
 from tempo_core.schedule import If, Scheduled, walk
 from tempo_core.symbolic.expr import Bounds, Expr, Symbol
 from tempo_core.symbolic.limits import UpTo
+from tempo_core.target import Target
 
 
 class Capacities:
     """The capacities that the runs of a program take."""
 
-    def __init__(self, scheduled: Scheduled, staged: Staged | None, bounds: RunBounds):
+    def __init__(self, scheduled: Scheduled, staged: Staged | None, bounds: RunBounds, target: Target):
+        self.target = replace(target, operation=0.0)  # all capacities have the same operations
         self.scheduled, self.staged, self.bounds = scheduled, staged, bounds
         self.steps = dict(zip(bounds.limits, scheduled.graph.chosen, strict=True))
         self._chosen: dict[tuple[int, ...], Bounds] = {}
@@ -44,8 +43,8 @@ class Capacities:
         limits = {bound: replace(limit, capacity=self._chosen[point][bound]) for bound, limit in self.bounds.limits.items()}
         if self.may_be_short:
             for bound in limits.keys() - self.bounds.ends.keys() - unknown:
-                if limits[bound].at_least < prices.POINTS_OF_A_LONG_RUN <= numbers[bound]:
-                    limits[bound] = replace(limits[bound], at_least=prices.POINTS_OF_A_LONG_RUN)
+                if limits[bound].at_least < prices.NOMINAL <= numbers[bound]:
+                    limits[bound] = replace(limits[bound], at_least=prices.NOMINAL)
         return limits
 
     def _choose(self, least: Bounds) -> Bounds:
@@ -53,7 +52,7 @@ class Capacities:
         chosen = dict(least)
         if all(capacity == self.bounds.limits[bound].capacity for bound, capacity in least.items()):
             return chosen
-        most = prices.LEAST_GAIN_OF_A_CAPACITY * self.seconds(least, least) + prices.LEAST_SECONDS_OF_A_CAPACITY
+        most = prices.LEAST_GAIN * self.seconds(least, least) + self.target.launch
         for bound, limit in self.bounds.limits.items():
 
             def is_fast(capacity: int, bound: Symbol = bound) -> bool:
@@ -69,8 +68,7 @@ class Capacities:
         """How long a run with these bounds takes at some capacities, as the cost model has it, but for what is the same at all of them."""
         at = {self.steps[bound].bound_symbol: capacity for bound, capacity in capacities.items()}
         fed = sum(size.evaluate({**self.scheduled.bounds, **at}) for size in self.fed)
-        machine = replace(Machine.usual(jax.default_backend()), operation=0.0)
-        return machine.seconds(self.costs({**at, **numbers})) + fed / machine.memory
+        return self.target.seconds(self.costs({**at, **numbers})) + fed / self.target.memory
 
     def __str__(self) -> str:
         """The capacities that runs took so far, and why."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tempo_core.ir import costs, ops
 from tempo_core.ir.graph import Edge, Key
 from tempo_core.ir.ops import Constant, Input, Op, Types, product
-from tempo_core.ir.ops.work import elements
+from tempo_core.ir.ops.work import PRODUCT, elements
 from tempo_core.ir.types import ITEM_SIZE, TensorType
 from tempo_core.prices import is_dear
 from tempo_core.runtime.lower.placement import Placement
@@ -46,7 +46,7 @@ class Kernels:
         axis = costs.sorted_axis(op, tuple(inputs))
         if axis is None:
             self.add("operations", number)
-            if isinstance(op, (ops.Dot, ops.Conv)):
+            if op.cost_class == PRODUCT:
                 self.add("products", number)
             elif is_dear(op):
                 self.add("dear", number)

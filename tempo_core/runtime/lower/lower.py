@@ -32,6 +32,7 @@ from tempo_core.schedule.build import chosen_value
 from tempo_core.schedule.tree import Item, loop_label, outer_point
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Expr, StepValues, Symbol
+from tempo_core.target import Target
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,14 @@ class Lowering(Placement):
         unrolled: Unrolled | None = None,
         without: Collection[str] = (),
         spread: Spread | None = None,
+        target: Target | None = None,
     ):
         super().__init__(graph, storage, bounds, backend, unrolled, spread)
         self.ends: dict[Symbol, Key] = {
             chosen_value(last): (-2 - number, 0) for number, last in enumerate(graph.ends()) if last in graph.chosen
         }  # by the symbol of a step's last point: the store that has it while the program runs
         self.outer = {chosen_value(last): steps for last, steps in graph.outer().items() if last in graph.chosen}
+        self.target = target or Target.at_hand()
         self.without = without  # of the choices in `config.CHOICES`, those that are switched off
         self._handed: dict[Operand, Any] = {}  # operands that an iteration took over from the one before
         self._updated: frozenset[Key] = frozenset()  # the values that the loop updates in place
@@ -219,7 +222,7 @@ class Lowering(Placement):
         edges = (edge for execute in statements(block) for edge in self.edges(execute))
         keys = {(edge.source, edge.output) for edge in edges if any(isinstance(index, Range) for index in edge.index)}
         written = keys & self.storage.keys() & self.liveness.of(block).writes
-        return frozenset(key for key in written if self.bytes(key) >= prices.LEAST_BYTES_TO_WRITE_ALONE)
+        return frozenset(key for key in written if self.target.of_copy(self.bytes(key)) >= prices.LEAST_SECONDS_OF_COPIES)
 
     def _updated_in(self, block: Block) -> frozenset[Key]:
         """The values that statements of a loop's body update in place."""
@@ -231,7 +234,7 @@ class Lowering(Placement):
         key, count = (edge.source, edge.output), counter(self.backend, env)
         if key not in self.read_at_once or isinstance(operand, Parts) or count is None:
             return operand
-        if operand.size <= prices.LARGEST_READ_OF_AN_UPDATE * getattr(stores[key], "size", 0):
+        if operand.size * prices.TIMES_SMALLER <= getattr(stores[key], "size", 0):
             token = self._tokens.get(key, jnp.asarray(count, jnp.int32))
             operand, self._tokens[key] = keep(None, token, operand, token)
         return operand

@@ -6,7 +6,7 @@
 
 XLA's CPU compiler cannot read an operand of a product out of a larger array. In a loop over layers, it copies the weights of a layer
 before each product. It does so in a written-out loop too, unless the weights of each layer are an array of their own. So loops are
-written out for the sake of the arrays that can be split (`prices.pays_to_unroll`).
+written out for the sake of the arrays that can be split, where the copies take long. XLA's compiler for GPUs copies them too.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from tempo_core import prices
 from tempo_core.ir.graph import Graph, Key, Node
 from tempo_core.ir.ops import Dataflow, Eval, Gather, Input, Sink, Udf
 from tempo_core.schedule import Execute, Loop, Storage
-from tempo_core.schedule.tree import Item, with_loops
+from tempo_core.schedule.tree import Item, loop_label, with_loops
 from tempo_core.symbolic.domain import Point
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
+from tempo_core.target import Target, compared
 
 Name = Union[str, Key]  # an array of a program: an input by its name, a store by its key
 
@@ -33,13 +34,14 @@ class Unrolled:
     loops: tuple[Loop, ...] = ()
     inputs: Mapping[str, int] = field(default_factory=dict)
     stores: Mapping[Key, int] = field(default_factory=dict)
+    compared: tuple[str, ...] = ()  # the loops over arrays that can be split, with the seconds that decided
 
-    def text(self, graph: Graph) -> str:
+    def text(self, graph: Graph, target: Target) -> str:
         """The loops that are written out, a line each, with the cost."""
         lines = []
         for loop in self.loops:
             count = operations(loop.body, graph)
-            seconds = count * trips(loop) * prices.SECONDS_TO_COMPILE_AN_OPERATION
+            seconds = count * trips(loop) * target.compile
             limits = f"for {loop.counter} in {loop.start}:{loop.stop}"
             lines.append(f"{limits}: {trips(loop)} times {count} operations, about {seconds:.1g} s of XLA's compile time")
         return "\n".join(lines)
@@ -51,7 +53,7 @@ class Unrolled:
         )
 
 
-def unrolled(root: Item, graph: Graph, storage: Mapping[Key, Storage], bounds: Mapping[Symbol, int], on_cpu: bool) -> Unrolled:
+def unrolled(root: Item, graph: Graph, storage: Mapping[Key, Storage], bounds: Mapping[Symbol, int], target: Target) -> Unrolled:
     """The loops of a program that are to be written out, and the arrays that are to be split."""
     candidates = {id(loop): loop for loop, _ in _loops(root) if _may_be_written_out(loop, graph)}
     if not candidates:
@@ -64,9 +66,23 @@ def unrolled(root: Item, graph: Graph, storage: Mapping[Key, Storage], bounds: M
             if id(loop) in candidates:
                 of_loop.setdefault(id(loop), set()).add((access.array, access.at[axes[access.array]]))
 
+    texts: dict[str, None] = {}
+
     def pays(loop: Loop, is_repeated: bool = True) -> bool:
+        """Whether the copies of an iteration take longer than it is worth: some seconds, and the share of a run in those of compiling.
+
+        A loop inside of another one runs more often, so for a short one the latter do not count.
+        """
         size = sum(_part_bytes(array, axes[array], graph, bounds) for array, _ in of_loop.get(id(loop), ()))
-        return prices.pays_to_unroll(trips(loop), operations(loop.body, graph), size, is_repeated, on_cpu)
+        count = operations(loop.body, graph)
+        every = trips(loop) * count
+        is_cheap = is_repeated and every <= prices.OPERATIONS_OF_A_LONG_LOOP
+        compiling = 0.0 if is_cheap else count * target.compile / prices.RUNS
+        copies, least = target.of_copy(size), max(prices.LEAST_SECONDS_OF_COPIES, compiling)
+        is_short = every <= prices.MOST_OPERATIONS_TO_UNROLL
+        if size and is_short:
+            texts[compared({f"{loop_label(loop)}: copies of an iteration": copies, "written out from": least})] = None
+        return copies >= least and is_short
 
     dear = [loop for loop, around in _loops(root) if id(loop) in candidates and pays(loop, bool(around))]
     arrays = {array for loop in dear for array, _ in of_loop[id(loop)]}
@@ -77,7 +93,8 @@ def unrolled(root: Item, graph: Graph, storage: Mapping[Key, Storage], bounds: M
     axes = _split(accesses, touching)
     loops = [loop for loop in touching if any(array in axes for array, _ in of_loop[id(loop)])]
     inputs = {array: axis for array, axis in axes.items() if isinstance(array, str)}
-    return Unrolled(tuple(loops), inputs, {array: axis for array, axis in axes.items() if not isinstance(array, str)})
+    stores = {array: axis for array, axis in axes.items() if not isinstance(array, str)}
+    return Unrolled(tuple(loops), inputs, stores, tuple(texts))
 
 
 def operations(item: Item, graph: Graph) -> int:

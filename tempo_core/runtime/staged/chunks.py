@@ -11,37 +11,53 @@ launch: a border copies nothing. The first chunks are short; the times that they
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from tempo_core import prices
-from tempo_core.ir.graph import Graph
-from tempo_core.ir.ops import Dataflow, Merge
+from tempo_core.ir import costs
+from tempo_core.ir.graph import Graph, Node
+from tempo_core.ir.ops import Dataflow, Merge, Types
+from tempo_core.ir.ops.work import CALL, PRODUCT
+from tempo_core.prices import MOST_TIMES_A_LAUNCH, copy_weight, is_dear
+from tempo_core.runtime.cost.kernels import bytes_of
 from tempo_core.runtime.staged.host import Chunks, Fetch, HostItem, HostLoop, Segment, inside, statements
 from tempo_core.runtime.staged.swapping import Around, Walked, iterations
 from tempo_core.schedule import Block, Execute, If, Loop
-from tempo_core.schedule.tree import Item, counter
+from tempo_core.schedule.tree import Item, counter, loop_label
 from tempo_core.symbolic.expr import Symbol, minimum
+from tempo_core.target import Target, compared
 
 Env = Mapping[Symbol, int]
 P = TypeVar("P")
 
 
 def cut(
-    items: Sequence[HostItem], graph: Graph, bounds: Mapping[Symbol, int], wanted: float, stays_whole: Callable[[Loop], bool]
+    items: Sequence[HostItem],
+    graph: Graph,
+    bounds: Mapping[Symbol, int],
+    wanted: float,
+    stays_whole: Callable[[Loop], bool],
+    target: Target,
+    texts: dict[str, None],
 ) -> list[HostItem]:
-    """The items, with loops that may run much longer than `wanted` seconds as launches of about that length.
+    """The items, with loops that run longer than `wanted` seconds as launches of about that length. Seconds are noted in `texts`.
 
     If a single iteration may be so long, each is an iteration of the host, and the loops inside it are cut.
     """
+    rough = functools.partial(rough_seconds, graph=graph, target=target)
 
     def inner(loop: Loop | HostLoop, env: Env) -> Env:
         return {**env, loop.counter: _middle(loop, env)}
 
     def count(loop: Loop, env: Env) -> int | None:
-        if stays_whole(loop) or rough_seconds(loop, graph, env) <= wanted * prices.MOST_ROUGH_SECONDS:
+        if stays_whole(loop):
             return None
-        each = rough_seconds(loop.body, graph, inner(loop, env))
+        seconds = rough(loop, env=env)
+        if seconds <= wanted * MOST_TIMES_A_LAUNCH:
+            return None
+        texts[compared({f"{loop_label(loop)} at once": seconds, "a launch at most": wanted})] = None
+        each = rough(loop.body, env=inner(loop, env))
         return 0 if each > wanted > 0 else max(int(wanted / 10 / max(each, 1e-9)), 1)
 
     return _in_launches(items, bounds, inner, count)
@@ -163,23 +179,42 @@ def next_count(count: int, seconds: float, wanted: float, most: int | None = Non
 # -- estimates --------------------------------------------------------------------------------------------------------
 
 
-def rough_seconds(item: Item | Fetch, graph: Graph, env: Mapping[Symbol, int]) -> float:
-    """A rough estimate of how long an item runs on a CPU. `env` has the bounds, and values of the counters around it."""
+def rough_seconds(item: Item | Fetch, graph: Graph, env: Mapping[Symbol, int], target: Target) -> float:
+    """A rough estimate of how long an item runs on a target. `env` has the bounds, and values of the counters around it."""
     if isinstance(item, Block):
-        return sum(rough_seconds(child, graph, env) for child in item.children)
+        return sum(rough_seconds(child, graph, env, target) for child in item.children)
     if isinstance(item, Loop):
         trips = max(-((item.start.evaluate(env) - item.stop.evaluate(env)) // item.step), 0)
-        return trips * rough_seconds(item.body, graph, {**env, item.counter: _middle(item, env)})
+        return trips * rough_seconds(item.body, graph, {**env, item.counter: _middle(item, env)}, target)
     if isinstance(item, If):
-        return max(rough_seconds(block, graph, env) for block in (item.then, item.orelse or Block()))
+        return max(rough_seconds(block, graph, env, target) for block in (item.then, item.orelse or Block()))
     if not isinstance(item, Execute):
         return 0.0
     node = graph[item.node]
     point = {step: e.evaluate(env) for step, e in zip(node.domain.steps, item.point, strict=True)}
-    operands = (
-        () if isinstance(node.op, (Dataflow, Merge)) else graph.input_types(node)
-    )  # an island has its types; a merge moves values
-    return prices.rough_seconds(node, operands, {**env, **point})
+    # An island has its types; a merge moves values.
+    operands = () if isinstance(node.op, (Dataflow, Merge)) else graph.input_types(node)
+    return _of_statement(node, operands, {**env, **point}, target)
+
+
+def _of_statement(node: Node, operands: Types, env: Mapping[Symbol, int], target: Target) -> float:
+    """The seconds of one execution: its kernels are the operations that XLA makes no part of their readers."""
+    uses = [(node.op, operands, node.outputs)]
+    if isinstance(node.op, Dataflow):
+        types = node.op.body.slot_types
+        uses = [
+            (op, tuple(types[k] for k in used), tuple(types[k] for k in made)) for op, used, made in node.op.body.instructions
+        ]
+    sums: Counter[str] = Counter(bytes=sum(bytes_of(type).evaluate(env) for type in node.outputs))
+    for op, inputs, outputs in uses:
+        inputs, outputs = (inputs[1:], inputs[1:]) if op.updated else (inputs, outputs)  # in place: the rest stays where it is
+        number = costs.operations(op, inputs, outputs).evaluate(env)
+        sums["operations"] += number
+        sums["products" if op.cost_class == PRODUCT else "dear" if is_dear(op) else "plain"] += number
+        if not isinstance(op, (*costs.PARTS, *costs.OF_THEIR_READER)):
+            sums["times"] += copy_weight(op) if op.cost_class == CALL else 1
+            sums["bytes"] += sum(bytes_of(type).evaluate(env) for type in (*inputs, *outputs))
+    return target.of(max(sums["times"], 1), sums["operations"], sums["products"], sums["dear"], sums["bytes"])
 
 
 def _middle(loop: Loop | HostLoop, env: Mapping[Symbol, int]) -> int:

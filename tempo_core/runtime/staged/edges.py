@@ -144,7 +144,7 @@ def _parts(item: HostItem, later: Sequence[HostItem], graph: Graph, effects: Eff
         return [item]
     needed, rest = _split(item, call.slot, effects)
     rest_ops = (op for part in rest for leaf in statements(part) for op in graph[leaf.node].op.parts)
-    if not needed or not any(op.cost_class in prices.WORTH_A_LAUNCH for op in rest_ops):
+    if not needed or not any(op.cost_class in prices.LONG for op in rest_ops):
         return [item]
     return [Segment(item.number, item.counters, item.puts, needed), Segment(item.number, item.counters, [], rest)]
 

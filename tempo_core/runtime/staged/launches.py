@@ -43,6 +43,7 @@ class Launches:
         self.walked, self.hosted = walked, walked.hosted
         self.outputs: list[tuple[int, int]] = []  # (position, slot); each is fetched at its place, as its store may be used again
         self.whole: list[tuple[int, Key]] = []  # (position, store on the host) of outputs that are all points of it
+        self.compared: dict[str, None] = {}  # the loops that may be several launches, with their seconds
         self.slots = 0  # the number of places for operands and results of calls, and for outputs
         chosen = tuple(map(chosen_value, self.graph.chosen))
         items = self._split(root, chosen)
@@ -79,7 +80,9 @@ class Launches:
         if opened_at is not None:
             items = opened(items, graph, *opened_at, lowering.unrolled.writes_out)
         if "chunk" not in self._disable and launch_seconds is not None:
-            items = cut(items, graph, {**lowering.bounds, **most}, launch_seconds, self._stays_whole)
+            items = cut(
+                items, graph, {**lowering.bounds, **most}, launch_seconds, self._stays_whole, lowering.target, self.compared
+            )
         return items
 
     def _stays_whole(self, loop: Loop) -> bool:

@@ -18,18 +18,18 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tempo_core.backends.products import Shares
+from tempo_core.config import Config
 from tempo_core.errors import ConfigError, quoted
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.names.naming import kind_of, names
 from tempo_core.ir.ops import Dataflow
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime.cost.cost import Cost
-from tempo_core.runtime.cost.machine import Machine
 from tempo_core.schedule import Scheduled
-from tempo_core.store import environment
 from tempo_core.symbolic.domain import is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.limits import UpTo
+from tempo_core.target import Target, device
 
 AXIS = "devices"  # the name of the mesh's only axis
 
@@ -107,14 +107,14 @@ class Spread:
 
 
 def spread(
-    wanted: int | str, source: Graph, scheduled: Scheduled, limits: Mapping[Symbol, UpTo], cost: Callable[[], Cost]
+    config: Config, source: Graph, scheduled: Scheduled, limits: Mapping[Symbol, UpTo], cost: Callable[[], Cost]
 ) -> Spread | None:
-    """The step that is spread over `wanted` devices; None for one device, or if "auto" finds none that pays by its `cost`.
+    """The step that is spread over `config.devices`; None for one device, or if "auto" finds none that pays by its `cost`.
 
     It is a step with no dependence across its points, and of those the one with the largest stores. `source` is the program as it was
     written, `limits` has the bounds that a run chooses. Raises ConfigError if there are fewer devices, or no such step.
     """
-    if wanted == 1:
+    if (wanted := config.devices) == 1:
         return None
     devices = available(wanted)
     if len(devices) == 1:
@@ -137,7 +137,7 @@ def spread(
             reasons.append(f"\n    {step}: {reason}")
     if candidates:
         bytes, step, count = max(candidates, key=lambda each: each[0])
-        if wanted != "auto" or _pays(scheduled, step, devices[:count], cost()):
+        if wanted != "auto" or _pays(scheduled, step, devices[:count], cost(), config.on):
             return Spread(step, devices[:count])
         return None
     if wanted == "auto":
@@ -148,13 +148,12 @@ def spread(
     )
 
 
-def _pays(scheduled: Scheduled, step: Symbol, devices: Sequence[jax.Device], cost: Cost) -> bool:
+def _pays(scheduled: Scheduled, step: Symbol, devices: Sequence[jax.Device], cost: Cost, target: Target) -> bool:
     """Whether to spread a step, by the cost model: each execution of what reduces over the step is a message."""
     labels, spread = names(scheduled.graph), Spread(step, devices)
     reducing = {labels[node.id] for node in scheduled.graph if _reduces(scheduled.graph, node, spread)}
     messages = sum(row.numbers["times"] for row in cost.by_statement if row.name.split("|")[0] in reducing)
-    machine = Machine.usual(devices[0].platform)
-    return machine.pays_to_spread(machine.seconds(cost), len(devices), messages)
+    return target.pays_to_spread(target.seconds(cost), len(devices), messages)
 
 
 def _reduces(graph: Graph, node: Node, spread: Spread) -> bool:
@@ -170,7 +169,7 @@ def _reduces(graph: Graph, node: Node, spread: Spread) -> bool:
 
 def available(wanted: int | str) -> list[jax.Device]:
     """The devices for `Config(devices=wanted)`, the first the one on which programs run else. Raises ConfigError if there are fewer."""
-    first = environment.device()
+    first = device()
     every: list[jax.Device] = jax.devices(first.platform)
     if jax.process_count() > 1:
         if wanted not in ("auto", len(every)):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,7 +22,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tempo_core import prices
 from tempo_core.backends import aligned
 from tempo_core.backends.base import Backend, numpy_dtype
 from tempo_core.backends.products import shared_by
@@ -49,11 +49,11 @@ from tempo_core.runtime.staged.spread import Spread
 from tempo_core.runtime.staged.swapping import Moves, Walked, host_stores, with_points, without_fed
 from tempo_core.schedule import Execute, Scheduled, Storage, leaves
 from tempo_core.schedule.tree import flat
-from tempo_core.store import environment
 from tempo_core.store.executables import Executables, calls_function, may_be_linked
 from tempo_core.store.fingerprint import fingerprint
 from tempo_core.symbolic.expr import StepValues, Symbol
 from tempo_core.symbolic.isl.spans import Span
+from tempo_core.target import Target, device
 
 
 class Staged:
@@ -68,6 +68,7 @@ class Staged:
         check_numerics: bool = False,
         disable: Collection[str] = (),
         launch_seconds: float | None = None,
+        target: Target | None = None,
         opened_at: tuple[str | None] | None = None,
         kept: Executables | None = None,
         is_differentiable: bool = False,
@@ -84,7 +85,8 @@ class Staged:
         the whole is in the host's memory, or in a file in `directory`.
         """
         self.check_numerics, self.disable = check_numerics, disable
-        self.launch_seconds = prices.LONG_LOOP if launch_seconds is None else launch_seconds
+        self.launch_seconds = math.inf if launch_seconds is None else launch_seconds
+        self.target = target or Target.at_hand()  # all seconds are its
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
         self.spread, self.executables, self.directory = spread, kept, directory
         self.options = options_of(self.graph, disable)
@@ -98,16 +100,17 @@ class Staged:
         storage = {**scheduled.storage, **{key: Storage("register", ()) for key in self.kept_outputs}}
         self.unrolled = Unrolled()
         if "unroll" not in disable:
-            on_cpu = jax.default_backend() == "cpu"
             stores = {key: each for key, each in storage.items() if not is_fed_in_parts(self.graph[key[0]].op)}
-            self.unrolled = unrolled(root, self.graph, stores, scheduled.bounds, on_cpu)
+            self.unrolled = unrolled(root, self.graph, stores, scheduled.bounds, self.target)
         # Where a step ends is known on the device alone, and so what a launch touches: all points stay there.
         sizes = parts if parts and not self.graph.ends() else {}
-        self.hosted = host_stores(self.graph, scheduled.storage, scheduled.bounds, sizes)
+        self.hosted = host_stores(self.graph, scheduled.storage, scheduled.bounds, sizes, self.target)
         self.hosted = {key: each for key, each in self.hosted.items() if key not in self.unrolled.stores}
         while True:  # until each store on the host has the number of points that all launches allow
             there = {key: each.on_device for key, each in self.hosted.items()}
-            self.lowering = Lowering(self.graph, {**storage, **there}, scheduled.bounds, backend, self.unrolled, disable, spread)
+            self.lowering = Lowering(
+                self.graph, {**storage, **there}, scheduled.bounds, backend, self.unrolled, disable, spread, self.target
+            )
             self.lowering.is_differentiable = is_differentiable
             walked = Walked(self.graph, scheduled.bounds, self.hosted)
             self.launches = Launches(root, self.lowering, self.kept_outputs, disable, launch_seconds, opened_at, donated, walked)
@@ -361,7 +364,7 @@ class Staged:
 
     @property
     def _devices(self) -> Sequence[jax.Device]:
-        return (environment.device(),) if self.spread is None else self.spread.devices
+        return (device(),) if self.spread is None else self.spread.devices
 
     def _executable(self, identity: str) -> tuple[Callable[..., Any] | None, str]:
         """An XLA program that this backend has, or that is on disk, and its origin."""

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tempo_core import prices
 from tempo_core.errors import NonAffineError
 from tempo_core.ir.graph import Graph, Key
 from tempo_core.runtime.feeds import is_fed_in_parts
@@ -32,6 +31,7 @@ from tempo_core.symbolic.domain import Index, Point, Range
 from tempo_core.symbolic.expr import IntoExpr, Symbol
 from tempo_core.symbolic.isl.sets import Frame, indexed
 from tempo_core.symbolic.isl.spans import Ends, Span, along, hull, most_across
+from tempo_core.target import Target
 
 if TYPE_CHECKING:
     import islpy as isl
@@ -70,7 +70,7 @@ class HostStorage:
 
 
 def host_stores(
-    graph: Graph, storage: Mapping[Key, Storage], bounds: Mapping[Symbol, int], sizes: Mapping[str, int]
+    graph: Graph, storage: Mapping[Key, Storage], bounds: Mapping[Symbol, int], sizes: Mapping[str, int], target: Target
 ) -> dict[Key, HostStorage]:
     """The stores that may live on the host: those with many points along a step of `sizes`, and inputs that are fed in parts."""
     hosted = {}
@@ -90,7 +90,7 @@ def host_stores(
         if is_fed_in_parts(graph[key[0]].op):
             hosted[key] = HostStorage(each, axis, advance, bound, True, storage[key].slots[axis])
             continue
-        is_large = type.size_in_bytes(bounds) * each.size >= prices.LEAST_ON_HOST
+        is_large = type.size_in_bytes(bounds) * each.size >= target.host * target.launch  # else it moves in no time
         if is_large and each.slots[axis] > max(advance, 2):
             hosted[key] = HostStorage(each, axis, advance, bound)
     return hosted

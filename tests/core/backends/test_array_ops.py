@@ -12,7 +12,7 @@ from tempo_core.backends import jax_backend
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
 from tempo_core.ir.types import TensorType
-from tempo_core.prices import LEAST_LENGTH_TO_REDUCE_TWICE
+from tempo_core.prices import SHORT_AXIS
 from tempo_core.symbolic.expr import Expr, maximum, minimum
 from tests.core.backends.support import JAX, NUMPY, T, array, check, normal, run, t
 
@@ -93,11 +93,7 @@ def test_argmax_gives_the_first():
 @pytest.mark.parametrize("axis", [0, 1])
 def test_argmax_of_many_gives_the_first(dtype, axis):
     """Where it is two reductions: of numbers with many equal maxima, of infinities, and of numbers that are not."""
-    x = (
-        np.random.default_rng(0)
-        .integers(0, 4, (LEAST_LENGTH_TO_REDUCE_TWICE + 3, LEAST_LENGTH_TO_REDUCE_TWICE))
-        .astype("float32")
-    )
+    x = np.random.default_rng(0).integers(0, 4, (SHORT_AXIS + 3, SHORT_AXIS)).astype("float32")
     x[:, 3] = x[5] = 0
     if dtype in ("float32", "bfloat16"):
         x[:, 7] = x[9] = -np.inf
@@ -107,7 +103,7 @@ def test_argmax_of_many_gives_the_first(dtype, axis):
     check(ops.Argmax(axis), [array(x, dtype)], np.argmax(x, axis))
 
 
-@pytest.mark.parametrize("length", [4, LEAST_LENGTH_TO_REDUCE_TWICE + 3])
+@pytest.mark.parametrize("length", [4, SHORT_AXIS + 3])
 def test_argmax_on_a_gpu_takes_the_first_nan(length, monkeypatch):
     """XLA's own takes any of several there, so that of floats is two reductions, of whatever length; that of integers is XLA's."""
     x = np.zeros((length, 2), "float32")

@@ -9,10 +9,10 @@ from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.shared import least
 from tempo_core.backends.xla_cpu.cumulative import in_blocks
 from tempo_core.ir import ops
-from tempo_core.prices import SCAN_BLOCK, SHORTEST_SCAN_IN_BLOCKS
+from tempo_core.prices import MOST_WRITTEN_OUT as BLOCK
 from tests.core.backends.support import array, check
 
-LENGTHS = (1, SCAN_BLOCK, SCAN_BLOCK + 1, 3 * SCAN_BLOCK - 1)
+LENGTHS = (1, BLOCK, BLOCK + 1, 3 * BLOCK - 1)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -33,7 +33,7 @@ def test_blocks_give_the_numbers_of_one_element_after_the_other(length, reverse,
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "int8", "uint8", "bool"])
 def test_long_maxima_of_every_dtype(dtype):
-    x = np.random.default_rng(1).normal(size=(SHORTEST_SCAN_IN_BLOCKS + 5, 2)) * 40
+    x = np.random.default_rng(1).normal(size=(BLOCK**2 + 5, 2)) * 40
     numbers = (np.abs(x) if dtype == "uint8" else x) > 30 if dtype == "bool" else (np.abs(x) if dtype == "uint8" else x)
     held = array(numbers, dtype)
     check(ops.CumMax(0), [held], np.maximum.accumulate(np.asarray(held).astype(np.float32), 0))
@@ -41,14 +41,14 @@ def test_long_maxima_of_every_dtype(dtype):
 
 
 def test_infinities_and_nan_stay_where_they_are():
-    x = np.ones(SHORTEST_SCAN_IN_BLOCKS, np.float32)
+    x = np.ones(BLOCK**2, np.float32)
     x[10], x[30], x[40] = np.inf, -np.inf, np.nan
     with np.errstate(invalid="ignore"):
         sums, reversed_sums = np.cumsum(x), np.cumsum(x[::-1])[::-1]
     check(ops.CumSum(0), [x], sums)
     check(ops.CumSum(0, True), [x], reversed_sums)
     check(ops.CumMax(0), [x], np.maximum.accumulate(x))
-    lowest = np.full(SHORTEST_SCAN_IN_BLOCKS, -np.inf, np.float32)
+    lowest = np.full(BLOCK**2, -np.inf, np.float32)
     check(ops.CumMax(0), [lowest], lowest)
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import prices
+from tempo_core import target
 from tempo_core.ir.graph import Graph
 from tempo_core.passes.keep.compact import Compact
 from tempo_core.symbolic.condition import TRUE, equal
 from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.target import Target
+from tests import targets
 from tests.cases import fast, first
 from tests.core.passes.support import Golden, after, check
 from tests.core.running import assert_all_same
@@ -146,15 +150,13 @@ def test_products_in_tiles_read_copies() -> None:
     assert read(after(product(BYTES), Compact(tiles=(("t", 2),), but=("t",)))) == {"x"}
 
 
-def test_the_numbers_that_decide_about_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_numbers_that_decide_about_strips() -> None:
     strips = Compact(((Symbol("T"), 12),))
     assert after(product(BYTES), strips).decided_for == TRUE, "a product of what no product made is never in strips"
     chain = product(BYTES).replace("%5[0:T], %5[0:T]", "%5[0:T], %14") + CHAIN
-    monkeypatch.setattr(prices, "BYTES_OF_A_STRIP", 100)
-    monkeypatch.setattr(prices, "MOST_SHARE_ACCUMULATED", 1e9)
-    for least, kept in ((10**9, {"x"}), (1, {"b"})):
-        monkeypatch.setattr(prices, "LEAST_BYTES_FOR_STRIPS", least)
-        graph = after(chain, strips)
+    for pays, kept in ((False, {"x"}), (True, {"b"})):
+        with targets.strips(100) if pays else nullcontext():
+            graph = after(chain, replace(strips, target=Target.at_hand()))
         assert read(graph) == kept
         assert graph.decided_for == equal(Symbol("T").expr, Expr.of(12))
 
@@ -231,8 +233,7 @@ def test_a_gradient_keeps_the_pictures(parts: str, monkeypatch: pytest.MonkeyPat
     T, pixels = 60, ROWS_OF_PICTURES * SIDE * SIDE
     tiles = {"t": 5} if parts == "tiles" else {}
     if parts == "strips":
-        monkeypatch.setattr(prices, "LEAST_BYTES_FOR_STRIPS", 4 * T * pixels)
-        monkeypatch.setattr(prices, "BYTES_OF_A_STRIP", 5 * 4 * pixels)
+        monkeypatch.setattr(target, "CPU", replace(target.CPU, cache_bytes=2 * T * pixels - 1, operation=0.0))
     generator = np.random.default_rng(1)
     weights = {"hidden": generator.normal(size=(SIDE * SIDE, 3)), "head": generator.normal(size=(3, 2))}
     weights = {name: value.astype(np.float32) for name, value in weights.items()}

@@ -39,7 +39,7 @@ from tempo_core.passes.shapes.pad import Pad
 from tempo_core.passes.tiles.strip import Strip
 from tempo_core.passes.tiles.tile import Tile
 from tempo_core.symbolic.expr import Symbol
-from tests import reference
+from tests import reference, targets
 from tests.cases import cells, fast, slow
 from tests.core.passes.programs import HARD, PROGRAMS
 from tests.core.passes.support import fed
@@ -122,15 +122,10 @@ def both() -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
-def small_prices(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {
-        "LEAST_BYTES_FOR_STRIPS": 1,
-        "BYTES_OF_A_STRIP": 64,
-        "MOST_TIMES_OFF": 64,
-        "MOST_SHARE_ACCUMULATED": 1e9,
-        "LEAST_ELEMENTS_OF_A_BLOCKED_SUM": 1,
-    }.items():
-        monkeypatch.setattr(prices, name, value)
+def small_prices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(prices, "LEAST_ELEMENTS_OF_A_BLOCKED_SUM", 1)
+    with targets.strips(64):
+        yield
 
 
 @pytest.mark.parametrize(("name", "sizes"), both())

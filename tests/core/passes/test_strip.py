@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import prices
 from tempo_core.ir.ops import Dot, Merge, Unary
-from tempo_core.passes.tiles.strip import Strip
-from tempo_core.prices import strip_size
+from tempo_core.passes.tiles.strip import Strip, seconds, strip_size
 from tempo_core.schedule import Loop, walk
 from tempo_core.symbolic.condition import equal
 from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.target import CPU, H100, Target
+from tests import targets
 from tests.cases import fast
 from tests.core.passes.support import Golden, after, check, ops_of
 from tests.core.running import assert_all_same
@@ -23,15 +26,16 @@ MIB = 2**20
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small() -> Iterator[None]:
     """Chains of any size run in strips, of 10 rows here and of 4 times below, or of the divisor next to that."""
-    for name, value in {"LEAST_BYTES_FOR_STRIPS": 1, "BYTES_OF_A_STRIP": 120, "MOST_SHARE_ACCUMULATED": 1e9}.items():
-        monkeypatch.setattr(prices, name, value)
+    with targets.strips(120):
+        yield
 
 
 @pytest.fixture
-def of_four(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prices, "BYTES_OF_A_STRIP", 4 * 184)  # the products of a time write and read 184 bytes
+def of_four() -> Iterator[None]:
+    with targets.strips(4 * 184):  # the products of a time write and read 184 bytes
+        yield
 
 
 HEAD = """\
@@ -63,7 +67,7 @@ SOFTMAX = """\
 
 
 def numbers(T: int) -> Strip:
-    return Strip(((Symbol("T"), T),))
+    return Strip(((Symbol("T"), T),), Target.at_hand())
 
 
 @pytest.mark.usefixtures("small")
@@ -79,25 +83,39 @@ def test_a_chain_with_its_losses_is_one_loop(golden: Golden) -> None:
     ("text", "strip"),
     [
         (HEAD + SOFTMAX, numbers(12)),  # the maximum is needed before the last product: it would be a loop of its own
-        (HEAD + GRADIENT, numbers(13)),  # no divisor
-        (HEAD + GRADIENT, Strip(((Symbol("I"), 12),))),  # a run chooses T
-        (HEAD + GRADIENT, Strip(((Symbol("T"), 12),), but=("t",))),
+        (HEAD + GRADIENT, Strip(((Symbol("T"), 12),), CPU)),  # all is in cache
+        (HEAD + GRADIENT, Strip(((Symbol("I"), 12),), replace(CPU, cache_bytes=1))),  # a run chooses T
+        (HEAD + GRADIENT, Strip(((Symbol("T"), 12),), replace(CPU, cache_bytes=1), but=("t",))),
     ],
-    ids=["a reduction between products", "a prime", "an unknown bound", "the user's own tiles"],
+    ids=["a reduction between products", "in cache", "an unknown bound", "the user's own tiles"],
 )
 def test_what_stays_whole(text: str, strip: Strip) -> None:
     assert not after(text, strip).derived
 
 
 def test_sizes_of_strips() -> None:
-    assert strip_size(250, 64 * MIB - 1, 0) is None, "all of it stays in cache"
-    assert strip_size(250, 310 * MIB, 30_000) == 10, "the divisor next to 8.1"
-    assert strip_size(256, 310 * MIB, 30_000) == 8
-    assert strip_size(251, 310 * MIB, 30_000) is None, "strips of one row would be much too small"
-    assert strip_size(7, 110 * MIB, 30_000) == 1, "a row of 16 MiB is a strip of about the right size"
-    assert strip_size(7, 7 * 90 * MIB, 0) is None, "a row of 90 MiB is not"
-    assert strip_size(250, 310 * MIB, 8 * MIB) is None, "25 times 8 MiB to add to"
-    assert strip_size(1, 110 * MIB, 0) is None
+    assert strip_size(250, 310 * MIB, CPU) == 10, "the divisor next to 8.6"
+    assert strip_size(256, 310 * MIB, CPU) == 8
+    assert strip_size(251, 310 * MIB, CPU) == 1
+    assert strip_size(7, 2**20, CPU) == 7 and strip_size(1, 110 * MIB, CPU) == 1
+
+
+@pytest.mark.parametrize(
+    ("strips", "written", "added", "target", "pays"),
+    [
+        (25, 310 * MIB, 30_000, CPU, True),
+        (6, 64 * MIB, 30_000, CPU, False),  # half of it, all that is alive at a time, is in cache
+        (7, 7 * 90 * MIB, 0, CPU, False),  # so is no strip
+        (25, 310 * MIB, 8 * MIB, CPU, False),  # 25 times 8 MiB to add to
+        (100_000, 310 * MIB, 0, CPU, False),  # each with its operations
+        (25, 310 * MIB, 30_000, H100, False),  # the memory of a GPU is fast, and each operation is a kernel
+        (25, 31_000 * MIB, 30_000, H100, False),
+        (25, 31_000 * MIB, 30_000, replace(H100, cache_bytes=1e9), True),
+    ],
+)  # fmt: skip
+def test_strips_pay_by_the_seconds_of_a_target(strips: int, written: int, added: int, target: Target, pays: bool) -> None:
+    in_strips, whole = (seconds(count, 10, written, added, target) for count in (strips, 1))
+    assert (in_strips < whole) == pays
 
 
 def compiled(bounds: dict[str, int], config: tp.Config | None = None) -> tp.Program:
@@ -147,11 +165,9 @@ def test_several_updates_over_the_same_rows(options: dict[str, object]) -> None:
     assert_all_same(results, expected)
 
 
-@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("bytes", fast([64, 200], 64))
-def test_rows_up_to_now(bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_up_to_now(bytes: int) -> None:
     """A loop whose every point learns from the states so far: ranges of a growing length, of which strips read no later point."""
-    monkeypatch.setattr(prices, "BYTES_OF_A_STRIP", bytes)
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", (3,), domain=(t,))
@@ -165,7 +181,8 @@ def test_rows_up_to_now(bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
         h[0] = x[0]
         h[t + 1] = tp.tanh(h + x[t + 1] @ w @ v @ tp.ones((2, 3)))
     data = {"x": np.random.default_rng(0).normal(size=(6, 3)).astype("float32")}
-    programs = [ctx.compile({T: 6}, [loss, w, v, h], tp.Config(disable=off)) for off in ((), ("strip",))]
+    with targets.strips(bytes):
+        programs = [ctx.compile({T: 6}, [loss, w, v, h], tp.Config(disable=off)) for off in ((), ("strip",))]
     assert set(map(str, programs[0].graph.derived)) == {"T_TILE"} and not programs[1].graph.derived
     results, expected = (program.run(data) for program in programs)
     assert_all_same(results, expected)
@@ -197,15 +214,16 @@ def test_other_bounds_are_decided_anew(tmp_path: Path) -> None:
     assert again.reuse is not None
 
 
-def test_memory_of_one_strip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prices, "LEAST_BYTES_FOR_STRIPS", 2**18)
-    monkeypatch.setattr(prices, "BYTES_OF_A_STRIP", 2**15)
-    stripped, whole = (compiled({"B": 64, "T": 256}, tp.Config(disable=off)).plan() for off in ((), ("strip",)))
+def test_memory_of_one_strip() -> None:
+    with targets.numbers(cache_bytes=2**17):
+        stripped, whole = (compiled({"B": 64, "T": 256}, tp.Config(disable=off)).plan() for off in ((), ("strip",)))
     assert stripped.peak_device_bytes < 0.7 * whole.peak_device_bytes
 
 
-def test_explain_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prices, "LEAST_BYTES_FOR_STRIPS", 1)
-    monkeypatch.setattr(prices, "BYTES_OF_A_STRIP", 2**10)
-    program, _ = trained({"B": 5, "T": 30})
-    assert "strips of" in str(program.explain())
+def test_explain_gives_the_seconds_of_both_forms() -> None:
+    with targets.numbers(cache_bytes=2**10, operation=1e-9):
+        text = compiled({"B": 5, "T": 30}).explain()
+    assert re.search(r"computed in strips: strips of \d+ of T [\d.e-]+ ms, the whole [\d.e-]+ ms", text), text
+    with targets.numbers(cache_bytes=2**10, operation=1.0):
+        text = compiled({"B": 5, "T": 30}).explain()
+    assert re.search(r"not computed in strips: .*strips of \d+ of T [\d.e+]+ ms, the whole [\d.e+]+ ms", text), text

@@ -71,7 +71,7 @@ def test_arrays_of_the_device_and_read_only_arrays_are_not_copied(tmp_path: Path
 
 
 def test_weights_of_layers_that_are_written_out_are_split_once() -> None:
-    with patch.multiple(prices, LEAST_BYTES_TO_UNROLL=1):
+    with patch.multiple(prices, LEAST_SECONDS_OF_COPIES=0.0):
         program, _ = layers(tp.Config())
         bound = program.bind({"w": W})
         parts = bound._inputs.prepared["w"]

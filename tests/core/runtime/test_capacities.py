@@ -20,7 +20,7 @@ from tests.core.running import assert_same
 from tests.core.runtime.test_live import EXECUTORS
 
 CAPACITY, WIDTH = 512, 4
-ALWAYS = {"LEAST_GAIN_OF_A_CAPACITY": 1.0, "LEAST_SECONDS_OF_A_CAPACITY": -1e9}  # all runs take the least capacities
+ALWAYS = {"LEAST_GAIN": -1e9}  # all runs take the least capacities
 Built = tuple[tp.Context, list[tp.Expr], Any]
 
 
@@ -123,15 +123,13 @@ def test_two_bounds_are_chosen_apart() -> None:
 def test_runs_of_many_points_have_no_conditions_on_their_number() -> None:
     """`I + J >= 3` is true for all but the shortest runs, which have a program of their own; a traced bound may be one of them."""
     program = compiled(table, 64)
-    few, many = (
-        program._of_run({Symbol("I"): n, Symbol("J"): n}) for n in (prices.POINTS_OF_A_LONG_RUN - 1, prices.POINTS_OF_A_LONG_RUN)
-    )
+    few, many = (program._of_run({Symbol("I"): n, Symbol("J"): n}) for n in (prices.NOMINAL - 1, prices.NOMINAL))
     assert "if" in str(few.text("program")) and "if" not in str(many.text("program"))
     ctx, (rows, columns), outputs = table()
     pure = program.as_jax()
     function = jax.jit(lambda fed, n: pure(pure.init(), fed, {"I": n, "J": n})[1])
     padded = {"x": numbers(64), "y": numbers(64)}
-    for n in (1, 2, 3, prices.POINTS_OF_A_LONG_RUN, 64):
+    for n in (1, 2, 3, prices.NOMINAL, 64):
         fed = {name: array[:n] for name, array in padded.items()}
         bounds = {rows: n, columns: n}
         last, slope = (

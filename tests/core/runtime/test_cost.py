@@ -12,7 +12,7 @@ import sympy
 
 import tempo_core as tp
 from tempo_core.config import PASSES
-from tempo_core.prices import SHORTEST_PEELED
+from tempo_core.prices import WORTH_OWN_CODE
 from tempo_core.runtime.cost.count import _Counting
 from tempo_core.runtime.cost.kernels import Kernels
 from tempo_core.symbolic.domain import Range
@@ -87,7 +87,7 @@ AT_OTHER_BOUNDS = [
 @pytest.mark.parametrize("name", AT_OTHER_BOUNDS)
 def test_a_polynomial_gives_the_numbers_of_other_bounds(name: str) -> None:
     context, small, outputs = GROWTH[name].program()
-    bounds = {bound: number + SHORTEST_PEELED for bound, number in small.items()}  # shorter loops have another form
+    bounds = {bound: number + WORTH_OWN_CODE for bound, number in small.items()}  # shorter loops have another form
     program = context.compile(bounds, outputs)
     cost = program.cost()
     for factor in (2, 3):

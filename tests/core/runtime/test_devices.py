@@ -18,7 +18,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.errors import ArgumentError, ConfigError
-from tempo_core.runtime.cost.machine import Machine
+from tempo_core.target import Target
 from tests.cases import cells
 
 pytestmark = pytest.mark.cpu
@@ -219,7 +219,7 @@ def test_a_second_program_comes_from_disk(tmp_path: Path) -> None:
 
 
 def test_auto_takes_the_devices_that_divide_the_points() -> None:
-    with patch.object(Machine, "pays_to_spread", lambda *_: True):
+    with patch.object(Target, "pays_to_spread", lambda *_: True):
         ctx, bounds, outputs = rnn()
         (rows,) = [bound for bound in bounds if str(bound) == "B"]
         for count, devices in ((8, 4), (6, 3), (7, 1)):

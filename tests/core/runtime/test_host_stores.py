@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import planner, prices
+from tempo_core import planner
 from tempo_core.errors import ArgumentError, ConfigError, InputError
 from tempo_core.runtime.cost.usage import ON_HOST, PART
 from tempo_core.runtime.staged.host_store import HostStore
 from tempo_core.runtime.staged.run import Host, Progress
 from tempo_core.runtime.staged.swapping import Move
+from tests import targets
 from tests.cases import fast
 from tests.core.passes.test_checkpoint import data, network
 from tests.core.running import assert_all_same
@@ -27,8 +28,10 @@ LOOP = ("vectorize(t)",)
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prices, "LEAST_ON_HOST", 0)
+def small() -> Iterator[None]:
+    """Stores of any size move to the host."""
+    with targets.numbers(launch=0.0):
+        yield
 
 
 def trained(T: int, **options: Any) -> tp.Program[Any]:

@@ -183,7 +183,7 @@ def test_jax_differentiates_the_device_program(options: Any) -> None:
 
 def test_jax_differentiates_large_stores_of_which_ranges_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run writes them in a loop of its own, through which JAX could not go backwards."""
-    monkeypatch.setattr("tempo_core.prices.LEAST_BYTES_TO_WRITE_ALONE", 1)
+    monkeypatch.setattr("tempo_core.prices.LEAST_SECONDS_OF_COPIES", 0.0)
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         w = tp.input("w", (3,))

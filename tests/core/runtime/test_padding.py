@@ -78,8 +78,8 @@ def test_keys_without_zeros_are_not_copied() -> None:
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="other compilers write in place")
 def test_a_large_store_that_is_written_and_read_in_a_loop_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     copies = {}
-    for least in (1, 10**9):
-        monkeypatch.setattr(prices, "LEAST_BYTES_TO_WRITE_ALONE", least)
+    for least in (0.0, 1.0):
+        monkeypatch.setattr(prices, "LEAST_SECONDS_OF_COPIES", least)
         ctx, bounds, outputs = attention()
         program = ctx.compile(bounds, outputs)
         x = np.random.default_rng(0).normal(size=(2, T, B, H)).astype("float32")
@@ -89,7 +89,7 @@ def test_a_large_store_that_is_written_and_read_in_a_loop_is_not_copied(monkeypa
         loops = [(m, loop) for m in modules for loop in m.loops()]
         inside = [i for m, loop in loops for i in m.operations(loop.body) if i.opcode == "copy"]
         copies[least] = sum(np.prod(shape.sizes) >= T * B * H for i in inside for shape in i.shapes)
-    assert copies[1] == 0
+    assert copies[0.0] == 0
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="other compilers write in place")
@@ -97,7 +97,7 @@ def test_a_store_is_not_copied_for_a_window_that_is_read_before_its_next_value_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The sum of the window is read once more after the write, through a window of its own."""
-    monkeypatch.setattr(prices, "LEAST_BYTES_TO_WRITE_ALONE", 1)
+    monkeypatch.setattr(prices, "LEAST_SECONDS_OF_COPIES", 0.0)
     points = 50
     ctx = tp.Context("t")
     with ctx as ((t, length),):

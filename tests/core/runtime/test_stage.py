@@ -98,7 +98,7 @@ def test_programs_that_read_other_parts_of_equal_stores_are_not_shared() -> None
         x[i, T - 1] = 0.7
         x[i, t] = tp.sin(x[i, t + 1 : T].mean(0))
         result = x[I // 2, T - 1]
-    small = {"LEAST_BYTES_TO_UNROLL": 1, "LEAST_BYTES_TO_WRITE_ALONE": 1}
+    small = {"LEAST_SECONDS_OF_COPIES": 0.0}
     with patch.multiple(prices, **small):
         program = ctx.compile({I: 4, T: 2}, result, tp.Config(disable=("trim",), launch_seconds=0.0))
         for sizes in ((4, 2), (4, 3), (7, 5)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,11 +12,12 @@ import pytest
 import tempo_core as tp
 from benchmarks.hlo import parse
 from tempo_core import prices
+from tempo_core.target import CPU, H100
 from tests import reference
 from tests.cases import cells
 from tests.core.running import SETTINGS, assert_all_same
 
-WIDTH = 128  # a layer's weights are as large as `prices.LEAST_BYTES_TO_UNROLL`
+WIDTH = 128  # a layer's weights are copied in `prices.LEAST_SECONDS_OF_COPIES`
 LAYER = WIDTH * WIDTH * 4
 WIDE = 2 * WIDTH
 
@@ -132,7 +134,7 @@ def test_a_loop_stays_where_nothing_can_be_split_or_much_is_written_out(monkeypa
     monkeypatch.setattr(prices, "MOST_OPERATIONS_TO_UNROLL", 40)
     assert loops(Stack()) == 0
     monkeypatch.undo()
-    monkeypatch.setattr(prices, "LEAST_BYTES_TO_UNROLL", 3 * LAYER)
+    monkeypatch.setattr(prices, "LEAST_SECONDS_OF_COPIES", CPU.of_copy(3 * LAYER))
     assert loops(Stack()) == 0
 
 
@@ -163,7 +165,7 @@ def test_an_outermost_loop_is_written_out_for_many_bytes_an_operation(monkeypatc
     assert program._staged is not None and dict(program._staged.unrolled.inputs) == {"w": 0}
     moved = [i for i in instructions(program) if i.opcode in ("copy", "dynamic-slice", "slice", "transpose", "gather")]
     assert max((i.bytes for i in moved), default=0) < LAYER
-    monkeypatch.setattr(prices, "LEAST_BYTES_FOR_AN_OPERATION", 4 * LAYER)  # the body has more than one operation
+    monkeypatch.setattr(prices, "RUNS", CPU.compile / CPU.of_copy(4 * LAYER))  # the body has more than one operation
     program, _ = outermost()
     assert program._staged is not None and not program._staged.unrolled.loops
     assert loops(Stack()) == 3  # an inner loop runs again and again: its price is another one
@@ -172,14 +174,18 @@ def test_an_outermost_loop_is_written_out_for_many_bytes_an_operation(monkeypatc
 @cpu_only
 def test_a_long_loop_is_written_out_for_many_bytes_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prices, "OPERATIONS_OF_A_LONG_LOOP", 1)
-    monkeypatch.setattr(prices, "LEAST_BYTES_FOR_AN_OPERATION", 1)
+    monkeypatch.setattr(prices, "RUNS", 10**9)
     assert loops(Stack()) == 3
-    monkeypatch.setattr(prices, "LEAST_BYTES_FOR_AN_OPERATION", 4 * LAYER)
+    monkeypatch.setattr(prices, "RUNS", CPU.compile / CPU.of_copy(4 * LAYER))
     assert loops(Stack()) == 0
 
 
-def test_off_a_cpu_loops_stay() -> None:
-    assert not prices.pays_to_unroll(2, 1, 10**9, True, on_cpu=False)
+def test_a_gpu_copies_fast() -> None:
+    """64 KiB take less than a kernel there."""
+    staged = Stack().compiled(target="h100")._staged
+    assert staged is not None and not staged.unrolled.loops
+    slow = Stack().compiled(target=replace(H100, memory=CPU.memory))._staged
+    assert slow is not None and len(slow.unrolled.loops) == 3
 
 
 @cpu_only

@@ -48,12 +48,12 @@ def test_bounded_lifetimes_are_long_enough(name: str, clamped: bool, monkeypatch
     ctx, bounds, outputs, fed = branches(name, 3, clamped)
     config = tp.Config(backend="numpy", disable=("vectorize",))
     exact = ctx.compile(bounds, outputs, config)
-    for module, constant in ((lifetimes, "MOST_PIECES_TO_COMPARE"), (constraints, "MOST_PIECES_TO_SCHEDULE")):
+    for module, constant in ((lifetimes, "MOST_PIECES_TO_COMPARE"), (constraints, "MOST_PIECES")):
         monkeypatch.setattr(module, constant, 0)
     scheduled = schedule(exact.graph, exact.bounds)
     check(scheduled, strict=False)
     monkeypatch.undo()
-    for module, constant in ((lifetimes, "MOST_PIECES_TO_COMPARE"), (constraints, "MOST_PIECES_TO_SCHEDULE")):
+    for module, constant in ((lifetimes, "MOST_PIECES_TO_COMPARE"), (constraints, "MOST_PIECES")):
         monkeypatch.setattr(module, constant, 10**6)
     by_isl = schedule(exact.graph, exact.bounds)
     monkeypatch.undo()

@@ -234,10 +234,10 @@ def test_doctor_prints_versions_and_devices() -> None:
 
 
 def test_doctor_calibrates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tp.Machine, "calibrated", staticmethod(lambda: tp.Machine.usual("cpu")))
+    monkeypatch.setattr(tp.Target, "calibrated", staticmethod(lambda: tp.Target.named("cpu")))
     result = run("doctor", "--calibrate", "--out", str(tmp_path / "machine.json"))
     assert result.exit_code == 0 and "a launch" in result.output
-    assert tp.Machine.load(tmp_path / "machine.json") == tp.Machine.usual("cpu")
+    assert tp.Target.load(tmp_path / "machine.json") == tp.Target.named("cpu")
     assert run("doctor", "--out", "x").exit_code == 1
 
 
