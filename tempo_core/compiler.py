@@ -167,9 +167,8 @@ class _Compilation:
         try:
             return pipeline.run_verified(self.source, passes, self._count_seconds)
         except InvalidGraphError:
-            schedule(
-                self.source, numbers
-            )  # values that depend on themselves confuse passes: a CausalityError explains this better
+            # Values that depend on themselves confuse passes: a CausalityError explains this better.
+            schedule(self.source, numbers)
             raise
 
     def _count_seconds(self, each: Pass, graph: Graph, seconds: float) -> None:
@@ -418,9 +417,7 @@ class Recent:
 
     def __init__(self) -> None:
         self.programs: list[tuple[object, Program[Any]]] = []
-        self.calls: list[
-            tuple[object, list[Tensor], Program[Any]]
-        ] = []  # with its tensors, so that no others get their identities
+        self.calls: list[tuple[object, list[Tensor], Program[Any]]] = []  # with its tensors: no others get their identities
 
     def program(
         self, context: BaseContext, bounds: UserBounds, outputs: Outputs = (), config: Config | None = None

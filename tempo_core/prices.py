@@ -25,8 +25,9 @@ from tempo_core.symbolic.proof import provably_nonnegative
 # Points of every step in comparisons of sizes, where bounds are not known yet. A run with so many is not a short one: it takes the program
 # without conditions on the number of its points.
 NOMINAL = 16
-# Operations of a window, or of the ends of a host loop, that are written out: XLA takes a millisecond for each copy.
-MOST_COPIED_OPERATIONS = 320
+# Operations of the end and the start of a host loop's iterations, of which a copy is compiled as one launch. Reports of iterations that are joined
+# come with the next iteration.
+MOST_COPIED_OPERATIONS = 200
 # Operations or iterations that are worth code of their own: a part of a function before its loop, a table that runs by diagonals, the points
 # before a place, a loop of which some iterations are cut off. A loop with fewer is one piece of machine code, 2 ns an element.
 WORTH_OWN_CODE = 8
@@ -58,6 +59,8 @@ LEAST_SECONDS_SAVED = 2e-3
 
 # Points of a window that is written out: w slices, which are a part of their reader, in place of a gather of w elements for each point.
 MOST_SHIFTS = 16
+# Operations on the elements of such a window: each slice repeats them, and XLA has to compile them.
+MOST_SHIFTED_OPERATIONS = 320
 # Points of a block of a running sum of outer products. Values and gradients of 8 rows of 500 points, 32 wide: all pairs of points 10.3 ms,
 # blocks of 16, 32, 64, 128, 256 points 4.1, 2.4, 2.8, 4.0, 8.9.
 POINTS_OF_A_BLOCK = 32

@@ -13,7 +13,7 @@ import jax
 
 from tempo_core.backends.base import Backend
 from tempo_core.config import Config
-from tempo_core.errors import ConfigError, StateError, TempoError
+from tempo_core.errors import ConfigError, TempoError
 from tempo_core.frontend.aliases import Array, Inputs
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base_context import BaseContext
@@ -44,8 +44,8 @@ from tempo_core.runtime.feeds import Feeds, InputSpec
 from tempo_core.runtime.interpreted.interpreter import Interpreter, watched
 from tempo_core.runtime.interpreted.session import Session
 from tempo_core.runtime.live.executors import Executor, InterpretedExecutor, StagedExecutor
-from tempo_core.runtime.live.growth import grown, said_of
 from tempo_core.runtime.live.live import MemoryGuard, Run, check_inputs, check_origin, origin_of
+from tempo_core.runtime.live.other_bounds import said_of, with_other_bounds
 from tempo_core.runtime.live.state_file import Snapshot
 from tempo_core.runtime.numerics import Watch
 from tempo_core.runtime.results import Result, Results
@@ -348,50 +348,31 @@ class Program(Shown, Generic[R]):
         them. An iterator begins with its first value again. Raises StateError if the file is missing or damaged, or is the state of
         another program, with what differs, and InputError.
 
-        `bounds` are other numbers for the step of the outermost loops, such as `{I: 2000}` for a run that was begun with 1000: at least the
-        iterations that are done. Results are those of a run that had these bounds from its start, bit for bit, if nothing depends on the
-        bound. What does, such as `1 - i / I`, has the new number from here on: `run.message` names it. An input over the step is given anew,
-        with the same values at first. Raises StateError for a run that has ended, and for stores that cannot grow.
+        `bounds` are other numbers for the step of an outermost loop, such as `{I: 2000}` for a run that was begun with 1000, if each run
+        chooses the bound (`tp.upto`): at least the iterations that are done. Results are those of a run that had these bounds from its start,
+        bit for bit, if nothing depends on the bound. What does, such as `1 - i / I`, has the new number from here on: `run.message` names it.
+        An input over the step is given anew, with the same values at first. Raises BoundsError, and StateError for a run that has ended.
         """
         state = copy.deepcopy(path) if isinstance(path, Snapshot) else Snapshot.read(path)  # it stays as it is
         meta: Any = state.meta
-        given, wanted = inputs or {}, {Symbol(str(bound)): number for bound, number in (bounds or {}).items()}
-        if unknown := [bound.name for bound in wanted if bound not in self.bounds]:
-            raise StateError(
-                f"{unknown[0]} is not a bound of this program", hint=f"its bounds are {', '.join(map(str, self.bounds))}"
-            )
-        of_program = {} if bounds is None else {name.removeprefix("bound "): text for name, text in meta["program"].items()}
-        of_run = {name: number for name, number in meta["bounds"].items() if Symbol(name) in self.limits}
-        texts = {name: str(number) for name, number in {**of_program, **of_run}.items()}
-        saved = {b: int(texts[b.name]) if texts.get(b.name, "").isdecimal() else number for b, number in self.bounds.items()}
-        numbers = {**saved, **wanted}
-        steps = {step: numbers[bound] for step in self.source.order if numbers[bound := step.bound_symbol] != saved[bound]}
-        old, new = self._at(saved), self._at(numbers)
-        is_inside = all(limit.at_least <= saved[bound] <= limit.capacity for bound, limit in self.limits.items())
-        old = old._of_run(saved) if is_inside else old
-        check_origin("the snapshot" if isinstance(path, Snapshot) else str(path), old._origin, meta)
-        held = {name[len("input/") :]: array for name, array in state.arrays.items() if name.startswith("input/")}
-        held = {name: array for name, array in held.items() if name not in self._inputs.arrays}
-        lengths = {step.name: saved[step.bound_symbol] for step in steps}
-        for name, spec in new._inputs.needed.items():
-            if name in meta["inputs"] and name not in given and not lengths.keys().isdisjoint(spec.steps):
-                raise StateError(
-                    f"the input `{name}` has other points with the new bounds", hint="give all of them: inputs={...}"
-                )
+        given, limits = inputs or {}, self._inputs.bounds
+        saved = {bound.name: meta["bounds"].get(bound.name, self.bounds[bound]) for bound in self.limits}
+        before, numbers = (
+            limits.of_run(saved, {}, {}),
+            limits.of_run({**saved, **{str(b): n for b, n in (bounds or {}).items()}}, {}, {}),
+        )
+        steps = {step: numbers[bound] for step in self.source.order if numbers[bound := step.bound_symbol] != before[bound]}
+        check_origin("the snapshot" if isinstance(path, Snapshot) else str(path), self._of_run(numbers)._origin, meta)
+        held = {name: state.arrays[f"input/{name}"] for name in self._inputs.needed if f"input/{name}" in state.arrays}
         chosen = {UserExpr(bound.expr): numbers[bound] for bound in self.limits}
-        start = new._start({**held, **given}, int(state.arrays["seed"]), chosen)
+        start = self._start({**held, **given}, int(state.arrays["seed"]), chosen)
         run = start.program._run(start, None)
-        check_inputs(run, state, new._inputs.needed, lengths)
+        check_inputs(run, state, self._inputs.needed, {step.name: before[step.bound_symbol] for step in steps})
         if steps:
-            staged = None if old._staged is None else old._programs.of((meta["by"],))
-            state = grown(state, steps, (old.scheduled, staged), start.program.scheduled, run)
+            state = with_other_bounds(state, steps, start.program.scheduled, run)
             run.message = said_of(self.source, steps)
         run._put_back(state)
         return run
-
-    def _at(self, numbers: Bounds) -> Program[R]:
-        """The program for these bounds; those that a run chooses keep their limits."""
-        return self.with_bounds({UserExpr(bound.expr): self.limits.get(bound, number) for bound, number in numbers.items()})
 
     def _run(self, start: Start, by: str | None) -> Run[R]:
         fed = replace(start.fed, arrays={name: kept(array) for name, array in start.fed.arrays.items()})  # the run may live long

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sys
 import time
@@ -11,9 +13,18 @@ from pathlib import Path
 
 import numpy as np
 
-from tempo_core.runs.logger import Row
+from tempo_core.runs.logger import LineFile, Row
 
 EVERY = 10.0  # seconds between two rows about the machine
+
+
+class JSONLLogger(LineFile):
+    """A file with one JSON object per iteration; null where a number is not finite."""
+
+    def log(self, row: Row) -> None:
+        """Append `row`. Raises `RunError`."""
+        values = {name: value if math.isfinite(value) else None for name, value in row.items()}
+        self.append(json.dumps(values) + "\n")
 
 
 @dataclass(frozen=True)

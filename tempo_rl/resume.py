@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tempo_core.runs.directory import check_one_way
 from tempo_rl.checkpoint import Checkpoint, load_checkpoint
 from tempo_rl.errors import CheckpointError, RunError
 from tempo_rl.recipe import Recipe, make_recipe
 from tempo_rl.references import foreign_references
-from tempo_rl.rundir import RunDirectory, create_run, is_finished, new_run_path, unfinished_run
+from tempo_rl.rundir import RunDirectory, create_run
 
 MAY_DIFFER = (
     "save_every",
@@ -35,26 +37,20 @@ def chosen_run(
     `resume` is "off", "auto" (the run in `out`, or the newest unfinished one of this name and seed; a new run if there is none), or the
     path of a run or a checkpoint. Raises `RunError` and `CheckpointError`.
     """
-    if resume == "off":
-        return create_run(out or new_run_path(name, recipe.seed), overwrite), None
-    if overwrite:
-        raise RunError(
-            "--overwrite and --resume exclude each other: one replaces the run, the other goes on with it",
-            hint="leave one of them out",
-        )
-    if resume != "auto":
+    check_one_way(overwrite, resume)
+    if resume not in ("off", "auto"):
         return _resumed(recipe, Path(resume), say)
-    path = unfinished_run(name, recipe.seed) if out is None else out
-    if path is None or not RunDirectory(path).all_checkpoints():
-        return _begun_early(recipe, path) or create_run(path or new_run_path(name, recipe.seed)), None
-    return _resumed(recipe, path, say)
+    run = RunDirectory.usual(name, recipe.seed, resume == "auto") if out is None else RunDirectory(out)
+    if resume == "off":
+        return create_run(run.path, overwrite), None
+    return _resumed(recipe, run.path, say) if run.all_checkpoints() else (_begun_early(recipe, run) or create_run(run.path), None)
 
 
-def _begun_early(recipe: Recipe, path: Path | None) -> RunDirectory | None:
+def _begun_early(recipe: Recipe, run: RunDirectory) -> RunDirectory | None:
     """A run that ended before its first iteration was saved: it begins again in the same directory."""
-    if path is None or not RunDirectory(path).config.exists():
+    if not run.config.exists():
         return None
-    run = RunDirectory(path, "overwrite")
+    run = replace(run, mode="overwrite")
     run.check()
     _check_recipe(recipe, run)
     return run
@@ -81,7 +77,7 @@ def _resumed(recipe: Recipe, path: Path, say: Callable[[str], None]) -> tuple[Ru
             f"the run in {run.path} has done {checkpoint.env_steps:,} steps, more than total_timesteps={recipe.total_timesteps:,}",
             hint=f"give more: total_timesteps={2 * checkpoint.env_steps}",
         )
-    if file is None and is_finished(run) and recipe.iterations == checkpoint.iterations:
+    if file is None and run.is_finished() and recipe.iterations == checkpoint.iterations:
         say(f"{run.path} is finished; play with it: tempo-rl eval {run.path}")
         return None, None
     return run, checkpoint
@@ -105,18 +101,9 @@ def _check_recipe(recipe: Recipe, run: RunDirectory) -> None:
     values = _on_the_class_of(recipe, run.values())
     allowed, named = foreign_references(ours), foreign_references(values)
     if others := [name for name in named if name not in allowed]:
-        differing = [f"it would import {', '.join(others)}"]
-    else:
-        before = make_recipe(values, where=str(run.config))
-        ours, theirs = (each.model_dump(mode="json", exclude=set(MAY_DIFFER)) for each in (recipe.going_on_from(before), before))
-        differing = [
-            f"{key} is {ours.get(key)} here, and {theirs.get(key)} there" for key in ours if ours.get(key) != theirs.get(key)
-        ]
-    if differing:
-        raise RunError(
-            f"the run in {run.path} has another recipe: {'; '.join(differing)}",
-            hint="give the same RECIPE and overrides as at first, or another directory: --out DIR",
-        )
+        run.check_same({}, {}, [f"it would import {', '.join(others)}"])
+    before = make_recipe(values, where=str(run.config))
+    run.check_same(*(each.model_dump(mode="json", exclude=set(MAY_DIFFER)) for each in (recipe.going_on_from(before), before)))
 
 
 def _on_the_class_of(recipe: Recipe, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,20 +1,19 @@
 """Run directories: `config.yaml`, `metrics.csv`, `checkpoints/`, `result.json`, and what the recipe or the command asks for besides.
 
-One process at a time trains in a directory: it holds a lock, which ends with the process. Nothing that a run did not write is deleted.
+Nothing that a run did not write is deleted.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tempo_core.files import write_whole
-from tempo_core.runs.lock import locked
+from tempo_core.runs import directory
 from tempo_core.runs.plain import read_yaml
 from tempo_rl.encoding import usual_suffix
 from tempo_rl.errors import CheckpointError, RecipeError, RunError
@@ -41,19 +40,11 @@ OWN = ("config.yaml", *RESULTS, *FOLDERS, ".lock")
 
 
 @dataclass(frozen=True)
-class RunDirectory:
+class RunDirectory(directory.RunDirectory):
     """The files of one run. `mode` says what may be there when training begins: nothing, a run to replace, or one to go on with."""
 
-    path: Path
+    mark, command, inner = MARK, "tempo-rl", ("checkpoints",)
     mode: Mode = "new"
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.csv"
 
     @property
     def lines(self) -> Path:
@@ -86,10 +77,6 @@ class RunDirectory:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
-
-    @property
-    def result(self) -> Path:
-        return self.path / "result.json"
 
     @property
     def video(self) -> Path:
@@ -139,36 +126,13 @@ class RunDirectory:
                 f"{self.path} holds files that are not of a run: {', '.join(foreign[:5])}",
                 hint="choose a new directory: --out DIR",
             )
-        for name in ("config.yaml", *RESULTS):
-            if (self.path / name).exists() and not (self.path / name).is_file():
-                raise RunError(f"{self.path / name} is not a file", hint="move it away, or choose another directory: --out DIR")
-        for name in FOLDERS:
-            if (self.path / name).exists() and not (self.path / name).is_dir():
-                raise RunError(
-                    f"{self.path / name} is not a directory", hint="move it away, or choose another directory: --out DIR"
-                )
-        if self.config.exists() and not self.config.read_bytes().startswith(MARK.encode()):
-            raise RunError(f"{self.config} was not written by tempo-rl", hint="choose another directory with --out DIR")
+        self.check_files(("config.yaml", *RESULTS), FOLDERS)
         holds_results = any((self.path / name).exists() for name in RESULTS)
         if self.mode == "new" and (holds_results or self.all_checkpoints()):
             raise RunError(
                 f"{self.path} holds a run already",
                 hint="to go on with it: --resume auto. To replace it: --overwrite. To use another directory: --out DIR",
             )
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the directory, which is created, for this process alone. Raises `RunError` if it is held, or cannot be written."""
-        is_new = not self.path.exists()
-        try:
-            with locked(self.path, self.checkpoints):
-                yield
-        finally:
-            if is_new and not self.config.exists():  # training did not begin
-                with suppress(OSError):
-                    (self.path / ".lock").unlink()
-                    self.checkpoints.rmdir()
-                    self.path.rmdir()
 
     def begin(self, recipe: Recipe) -> None:
         """Write the recipe; in the mode "overwrite", first delete the run that is there. Raises `RunError`."""
@@ -222,10 +186,7 @@ class RunDirectory:
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write result.json. Raises `RunError`."""
         self.check_there()
-        try:
-            write_whole(self.result, (json.dumps(result, indent=2) + "\n").encode())
-        except OSError as error:
-            raise RunError(f"{self.result} cannot be written: {error.strerror or error}") from error
+        super().write_result(result)
 
 
 def _is_own(name: str) -> bool:
@@ -248,31 +209,6 @@ def create_run(path: Path, overwrite: bool = False) -> RunDirectory:
     run = RunDirectory(path, "overwrite" if overwrite else "new")
     run.check()
     return run
-
-
-def new_run_path(name: str, seed: int) -> Path:
-    """A path in runs/ that does not exist yet."""
-    number = 0
-    while (path := Path("runs") / f"{name}-seed{seed}-{number:03d}").exists():
-        number += 1
-    return path
-
-
-def unfinished_run(name: str, seed: int) -> Path | None:
-    """The newest run in runs/ of this name and seed, if it did not end: it has a checkpoint, and no result or that of an interruption."""
-    number, newest = 0, None
-    while (path := Path("runs") / f"{name}-seed{seed}-{number:03d}").exists():
-        newest, number = path, number + 1
-    return newest if newest is not None and not is_finished(RunDirectory(newest)) else None
-
-
-def is_finished(run: RunDirectory) -> bool:
-    """Whether a run came to its end."""
-    try:
-        result = json.loads(run.result.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(result, dict) and not result.get("interrupted") and not result.get("error")
 
 
 def rows_before(file: Path, iterations: int) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core.runs import doctor
-from tempo_core.runs.logger import CSVLogger, JSONLLogger, Row
+from tempo_core.runs.logger import CSVLogger, Row
 from tempo_core.runs.stop import Stopped, StopRequest
 from tempo_rl.agents import Agent
 from tempo_rl.agents.base import Arrays
@@ -38,7 +38,7 @@ from tempo_rl.monitor import Callback, DivergenceError, Logger, TrainingMonitor,
 from tempo_rl.own import remember
 from tempo_rl.progress import EvaluationProgress, Progress
 from tempo_rl.recipe import Recipe
-from tempo_rl.recording import Machine, Recorder, Recorders
+from tempo_rl.recording import JSONLLogger, Machine, Recorder, Recorders
 from tempo_rl.references import foreign_references
 from tempo_rl.rundir import RunDirectory, rows_before
 from tempo_rl.streams import mend
@@ -159,7 +159,7 @@ def _compiled(recipe: Recipe, cache: str | bool | None, devices: int | str = 1) 
     agent, _ = build_members(recipe, _Silent())
     try:
         _check_sizes(recipe, agent)
-        yield agent.compile(compile_config(recipe, cache, devices))
+        yield agent.compile_for_runs(compile_config(recipe, cache, devices))
     finally:
         close_quietly(agent.environment, f"the environments {recipe.env.name}")
 
@@ -267,7 +267,7 @@ class _Training:
                 self._open_loggers(resume)
                 try:
                     if profile:
-                        self._profile(self.program)
+                        self._profile(agent, self.program)
                     else:
                         self._iterate(agent, self.program, resume)
                 except (Exception, KeyboardInterrupt, SystemExit) as problem:
@@ -326,7 +326,9 @@ class _Training:
     def _iterate(self, agent: Agent, program: tp.Program, resume: Checkpoint | None) -> None:
         """Run the iterations, and save them."""
         monitor, keeper = self.monitor, self.keeper
-        live = program.start(self.inputs) if resume is None else self._resumed(agent, program, resume)
+        live = (
+            program.start(self.inputs, bounds=agent.chosen(program)) if resume is None else self._resumed(agent, program, resume)
+        )
         keeper.look(live)
         self.request.is_saved = lambda: monitor.iterations == keeper.saved
         self.request.can_finish = True
@@ -389,7 +391,7 @@ class _Training:
 
     def _resumed(self, agent: Agent, program: tp.Program, resume: Checkpoint) -> tp.Run[Any]:
         assert resume.program is not None, "it was looked at before"
-        live = program.resume(resume.program, bounds=agent.bounds)
+        live = program.resume(resume.program, bounds=agent.chosen(program))
         before, now = (recipe.iterations * recipe.num_envs * recipe.num_steps for recipe in (resume.recipe, self.recipe))
         for key, default in self.recipe.defaults_of_length().items():
             held, usual = getattr(resume.recipe, key), resume.recipe.defaults_of_length()[key]
@@ -412,9 +414,9 @@ class _Training:
         self.say(f"resumed after iteration {resume.iterations} of {self.recipe.iterations} ({resume.env_steps:,} steps)")
         return live
 
-    def _profile(self, program: tp.Program) -> None:
+    def _profile(self, agent: Agent, program: tp.Program) -> None:
         """Run the program under the profiler. It cannot stop on its way, so that the checkpoint at its end cannot be resumed."""
-        measured = program.profile(self.inputs)
+        measured = program.profile(self.inputs, bounds=agent.chosen(program))
         measured.draw(self.directory.profile)
         monitor = self.monitor
         assert monitor.latest is not None, "a run has at least one iteration"
@@ -598,7 +600,7 @@ def _compile(recipe: Recipe, agent: Agent, config: tp.Config, compiles: CompileC
     """The program, and the seconds of building and compiling it, without those of XLA (which `compiles` counts)."""
     before = compiles.seconds
     _check_sizes(recipe, agent)
-    program = agent.compile(config)
+    program = agent.compile_for_runs(config)
     return program, time.perf_counter() - began - (compiles.seconds - before)
 
 

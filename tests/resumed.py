@@ -51,17 +51,18 @@ class Live:
         return {name: np.array(value) for name, value in named.items()}
 
 
-def agent(name: str, *overrides: str) -> Live:
-    """A recipe with few and short iterations."""
+def agent(name: str, *overrides: str, of_runs: bool = False) -> Live:
+    """A recipe with few and short iterations, whose number each run chooses if it is a program `of_runs`."""
     reports = Reports()
     built = build_agent(load_recipe(name, ["num_envs=2", "hidden=[4]", *overrides]), reports)
-    return Live(built.compile(tp.Config(seed=3)), {}, reports, built.environment.close)
+    program = (built.compile_for_runs if of_runs else built.compile)(tp.Config(seed=3))
+    return Live(program, {}, reports, built.environment.close)
 
 
 PPO = ("num_steps=6", "num_minibatches=2", "update_epochs=2", "total_timesteps=48")
 
 
-def lstm() -> Live:
+def lstm(iterations: int | tp.UpTo = 4) -> Live:
     """An LSTM that learns the next number of a sequence by Adam, with noise on its inputs."""
     ctx = tp.Context("i", "t")
     with ctx as ((i, I), (t, T)):
@@ -75,7 +76,8 @@ def lstm() -> Live:
     random = np.random.default_rng(0)
     inputs = {"x": random.normal(size=(5, 2)), "target": random.normal(size=(5, 1))}
     outputs = {"loss": loss, **{name: value[I - 1] for name, value in updated.items()}}
-    return Live(ctx.compile({I: 4, T: 5}, outputs), {name: value.astype("float32") for name, value in inputs.items()})
+    program = ctx.compile({I: iterations, T: 5}, outputs, tp.Config(disable=("capacities",)))
+    return Live(program, {name: value.astype("float32") for name, value in inputs.items()})
 
 
 def classic(row: Classic) -> Live:

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core.errors import StateError
+from tempo_core.errors import BoundsError, InputError, StateError
 from tempo_core.program import UserExpr
-from tests.resumed import PPO, PROGRAMS, Arrays, Live, agent
+from tests.resumed import PPO, PROGRAMS, Arrays, Live, agent, lstm
 
 ROOT = Path(__file__).resolve().parents[1]
 STOPS = {  # how often each program is stopped: once an iteration of its outermost loops
@@ -124,12 +124,12 @@ def test_another_process_goes_on(name: str, tmp_path: Path) -> None:
 
 FLAT = "anneal_lr=false"  # nothing depends on the number of iterations
 DQN = (FLAT, "num_steps=4", "total_timesteps=32", "learning_starts=8", "buffer_size=40", "batch_size=4", "start_e=0.05")
-GROWING: dict[str, Callable[[], Live]] = {
-    "PPO, environment in JAX": lambda: agent("ppo_functional", *PPO, FLAT),
-    "PPO, environment on the host": lambda: agent("ppo", *PPO, FLAT),
-    "REINFORCE": lambda: agent("reinforce", "num_steps=12", "total_timesteps=96", FLAT),
-    "DQN": lambda: agent("dqn", *DQN),
-    "LSTM": PROGRAMS["LSTM"],
+GOING_ON: dict[str, Callable[[], Live]] = {
+    "PPO, environment in JAX": lambda: agent("ppo_functional", *PPO, FLAT, of_runs=True),
+    "PPO, environment on the host": lambda: agent("ppo", *PPO, FLAT, of_runs=True),
+    "REINFORCE": lambda: agent("reinforce", "num_steps=12", "total_timesteps=96", FLAT, of_runs=True),
+    "DQN": lambda: agent("dqn", *DQN, of_runs=True),
+    "LSTM": lambda: lstm(tp.upto(9)),
 }
 
 
@@ -137,13 +137,13 @@ def bound_of(live: Live, name: str) -> UserExpr:
     return next(UserExpr(bound.expr) for bound in live.program.bounds if bound.name == name)
 
 
-def assert_grows(make: Callable[[], Live], folder: Path, more: int = 7) -> tuple[int, str]:
+def assert_goes_on(make: Callable[[], Live], folder: Path, more: int = 7) -> tuple[int, str]:
     """Compare runs that are resumed from each iteration with a larger bound with one that had it from its start."""
     first, whole, second = make(), make(), make()
-    larger = {bound_of(first, "I"): more}
-    whole.program = whole.program.with_bounds(larger)
-    expected = whole.finish(whole.program.start(whole.inputs, seed=5))
-    run = first.program.start(first.inputs, seed=5)
+    bound = bound_of(first, "I")
+    larger = {bound: more}
+    expected = whole.finish(whole.program.start(whole.inputs, seed=5, bounds=larger))
+    run = first.program.start(first.inputs, seed=5, bounds={bound: 4})
     at, message = 0, ""
     while not run.done:
         file = run.save(folder / f"{at}.safetensors")
@@ -162,29 +162,29 @@ def assert_grows(make: Callable[[], Live], folder: Path, more: int = 7) -> tuple
     return at, message
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "LSTM" else pytest.mark.slow) for name in GROWING])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "LSTM" else pytest.mark.slow) for name in GOING_ON])
 def test_other_bounds_are_those_of_a_run_that_had_them(name: str, tmp_path: Path) -> None:
     """Stores of results grow, and what is computed for all iterations before the loop, such as random numbers, is computed anew."""
-    at, message = assert_grows(GROWING[name], tmp_path)
+    at, message = assert_goes_on(GOING_ON[name], tmp_path)
     assert at == 4 and ("exploration" in name or not message or name == "DQN")
 
 
-def powers(executor: str = "staged", numbers: int | tp.UpTo = 5) -> tuple[tp.Program[dict[str, np.ndarray]], UserExpr]:
+def powers(executor: str = "staged", *disable: str) -> tuple[tp.Program[dict[str, np.ndarray]], UserExpr]:
     """Sums over a growing number of steps, with an input, random numbers and a result over them."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", (3,), domain=(t,))
         h = tp.recurrence((3,), domain=(t,))
         h[0], h[t + 1] = tp.zeros((3,)), h[t] * 0.5 + x + tp.random.normal((3,), domain=(t,))
-    config = tp.Config(executor=executor, disable=("vectorize(t)",))
-    return ctx.compile({T: numbers}, {"h": h, "last": h[T - 1]}, config), T
+    config = tp.Config(executor=executor, disable=("vectorize(t)", *disable))
+    return ctx.compile({T: tp.upto(64)}, {"h": h, "last": h[T - 1]}, config), T
 
 
 @pytest.mark.parametrize("executor", ["staged", "interpreted"])
-def test_a_result_over_the_step_grows(executor: str) -> None:
-    program, T = powers(executor)
+def test_a_result_over_the_step_has_more_points(executor: str) -> None:
+    program, T = powers(executor, "capacities")
     x = np.random.default_rng(0).normal(size=(9, 3)).astype("float32")
-    expected = program.with_bounds({T: 9}).run({"x": x}, seed=2)
+    expected = program.run({"x": x}, seed=2)
     run = program.start({"x": x[:5]}, seed=2)
     run.advance(count=3)
     state = run.snapshot()
@@ -193,24 +193,79 @@ def test_a_result_over_the_step_grows(executor: str) -> None:
     same(dict(program.resume(state).finish()), dict(program.run({"x": x[:5]}, seed=2)))
     same(
         dict(program.resume(state, {"x": x[:4]}, bounds={T: 4}).finish()),
-        dict(program.with_bounds({T: 4}).run({"x": x[:4]}, seed=2)),
+        dict(program.run({"x": x[:4]}, seed=2)),
     )
-    with pytest.raises(StateError, match="the saved run has done 3 iterations over t, more than T allows"):
+    with pytest.raises(StateError, match="the saved run has done 3 iterations over t, more than the 1 before the last ones"):
         program.resume(state, {"x": x[:2]}, bounds={T: 2})
-    with pytest.raises(StateError, match="the input `x` has other points with the new bounds"):
+    with pytest.raises(InputError, match="x"):
         program.resume(state, bounds={T: 9})
     with pytest.raises(StateError, match="the input `x` has other values at the points of the saved run"):
         program.resume(state, {"x": x + 1}, bounds={T: 9})
-    with pytest.raises(StateError, match="U is not a bound of this program"):
+    with pytest.raises(BoundsError, match="U is not a bound of this program"):
         program.resume(state, {"x": x}, bounds={"U": 9})
 
 
-def test_a_bound_that_a_run_chose_grows() -> None:
-    program, T = powers(numbers=tp.upto(64))
-    x = np.random.default_rng(0).normal(size=(40, 3)).astype("float32")
-    run = program.start({"x": x[:5]}, seed=2)
+def test_a_run_of_another_capacity() -> None:
+    """A run with few points has smaller stores, and does not become one with many."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        x, h = tp.input("x", (64, 64), domain=(t,)), tp.recurrence((64, 64), domain=(i,))
+        h[0], h[i + 1] = tp.zeros((64, 64)), (tp.tanh(x @ h))[i, 0:T].mean(0)
+    program = ctx.compile({I: 4, T: tp.upto(4096)}, h[I - 1])
+    x = np.zeros((4096, 64, 64), "float32")
+    run = program.start({"x": x[:5]})
     run.advance(count=3)
-    same(dict(program.resume(run.snapshot(), {"x": x}, bounds={T: 40}).finish()), dict(program.run({"x": x}, seed=2)))
+    with pytest.raises(StateError, match=r'another program: bound T is upto(.|\n)*with "capacities" switched off'):
+        program.resume(run.snapshot(), {"x": x}, bounds={T: 4096})
+
+
+def test_a_bound_that_is_compiled_in_stays() -> None:
+    live = lstm()
+    run = live.program.start(live.inputs)
+    with pytest.raises(BoundsError, match=r"the bound I is 4 in this program; a run cannot choose 9\n.*\n.*tp.upto\(9\)"):
+        live.program.resume(run.snapshot(), bounds={bound_of(live, "I"): 9})
+
+
+def test_last_iterations_that_are_a_loop_of_their_own() -> None:
+    """No iteration reads `early` of the last five, so that these have another body. A run that is in them cannot go on."""
+    ctx = tp.Context("i")
+    with ctx as ((i, I),):
+        early, h = tp.recurrence((), domain=(i,)), tp.recurrence((), domain=(i,))
+        early[i] = tp.random.normal(domain=(i,)) + h[i]
+        h[0], h[i + 1] = 1.0, tp.where(i >= 6, early[tp.maximum(i - 5, 0)], 0.5) * 0.5
+    program = ctx.compile({I: tp.upto(16)}, h, tp.Config(disable=("vectorize(i)", "lift", "capacities")))
+
+    def state(number: int, count: int) -> tp.Snapshot:
+        run = program.start(seed=3, bounds={I: number})
+        run.advance(count=count)
+        return run.snapshot()
+
+    for number in (8, 12, 16):
+        resumed = program.resume(state(9, 2), bounds={I: number}).finish()
+        same({"h": resumed}, {"h": program.run(seed=3, bounds={I: number})})
+    with pytest.raises(StateError, match="only the bound of that loop can change"):
+        program.resume(state(5, 2), bounds={I: 12})
+    with pytest.raises(StateError, match="has done 6 iterations over i, more than the 3 before the last ones"):
+        program.resume(state(12, 5), bounds={I: 8})
+
+
+def test_what_an_iteration_near_the_end_left_out() -> None:
+    """The result is a value in the middle. A run that is behind it has left out what the middle of a longer one needs."""
+    ctx = tp.Context("i")
+    with ctx as ((i, I),):
+        h, k = tp.recurrence((), domain=(i,)), tp.recurrence((), domain=(i,))
+        h[0], h[i + 1] = 1.0, h[i] * 0.5 + tp.random.normal(domain=(i,))
+        k[0], k[i + 1] = 1.0, k[i] * 0.5 + h[i]
+    program = ctx.compile({I: tp.upto(16)}, k[I // 2], tp.Config(disable=("vectorize(i)", "lift", "capacities")))
+
+    def resumed(count: int) -> np.ndarray:
+        run = program.start(seed=3, bounds={I: 6})
+        run.advance(count=count)
+        return program.resume(run.snapshot(), bounds={I: 14}).finish()
+
+    same({"k": resumed(1)}, {"k": program.run(seed=3, bounds={I: 14})})
+    with pytest.raises(StateError, match="iteration 2 of the saved run, near its end, computed other values"):
+        resumed(2)
 
 
 def test_what_depends_on_the_bound_is_named() -> None:
@@ -220,8 +275,8 @@ def test_what_depends_on_the_bound_is_named() -> None:
         w = tp.recurrence((), domain=(i,))
         w[0], w[i + 1] = 1.0, w[i] * (1.0 - i / I)
         mean = w[0:I].mean()
-    program = ctx.compile({I: 4}, {"w": w, "mean": mean}, tp.Config(disable=("vectorize(i)", "lift")))
-    run = program.start()
+    program = ctx.compile({I: tp.upto(8)}, {"w": w, "mean": mean}, tp.Config(disable=("vectorize(i)", "lift", "capacities")))
+    run = program.start(bounds={I: 4})
     run.advance(count=2)
     resumed = program.resume(run.snapshot(), bounds={I: 8})
     line = Path(__file__).read_text().splitlines().index("        w[0], w[i + 1] = 1.0, w[i] * (1.0 - i / I)") + 1
@@ -237,8 +292,9 @@ def test_an_inner_bound_and_a_loop_that_goes_back_stay() -> None:
     with ctx as ((i, I), (t, T)):
         h = tp.recurrence((), domain=(i, t))
         h[i, 0], h[i, t + 1] = 0.0, h[i, t] * 0.5 + i
-    program = ctx.compile({I: 4, T: 3}, {"h": h}, tp.Config(disable=("vectorize(i)", "lift")))
-    run = program.start(by=i)
+    config = tp.Config(disable=("vectorize(i)", "lift", "capacities"))
+    program = ctx.compile({I: 4, T: tp.upto(6)}, {"h": h}, config)
+    run = program.start(by=i, bounds={T: 3})
     run.advance()
     with pytest.raises(StateError, match="only the bound of that loop can change"):
         program.resume(run.snapshot(), bounds={T: 6})
@@ -246,8 +302,8 @@ def test_an_inner_bound_and_a_loop_that_goes_back_stay() -> None:
     with ctx as ((t, T),):
         back = tp.recurrence((2,), domain=(t,))
         back[T - 1], back[t] = tp.ones((2,)), tp.sin(back[t + 1])
-    program = ctx.compile({T: 6}, {"back": back})
-    run = program.start()
+    program = ctx.compile({T: tp.upto(9)}, {"back": back}, tp.Config(disable=("capacities",)))
+    run = program.start(bounds={T: 6})
     run.advance(count=2)
-    with pytest.raises(StateError, match=r"another one for these bounds|does not go from its first point"):
+    with pytest.raises(StateError, match="does not go from its first point"):
         program.resume(run.snapshot(), bounds={T: 9})

@@ -1,10 +1,8 @@
-"""Loggers of each iteration's numbers: a CSV file; JSONL, and Weights & Biases if the recipe asks for them."""
+"""Loggers of each iteration's numbers: a CSV file, and Weights & Biases if the recipe asks for it."""
 
 from __future__ import annotations
 
 import errno
-import json
-import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -82,15 +80,6 @@ class CSVLogger(LineFile):
             raise RunError(f"{self.path} has the columns {', '.join(self._columns)}, a row has {', '.join(row)}")
         cells = (str(value) if isinstance(value, int) else f"{float(value):.9g}" for value in row.values())
         self.append(",".join(cells) + "\n", ",".join(self._columns) + "\n")
-
-
-class JSONLLogger(LineFile):
-    """A file with one JSON object per iteration; null where a number is not finite."""
-
-    def log(self, row: Row) -> None:
-        """Append `row`. Raises `RunError`."""
-        values = {name: value if math.isfinite(value) else None for name, value in row.items()}
-        self.append(json.dumps(values) + "\n")
 
 
 MODES = ("online", "offline", "disabled", "shared", "dryrun", "run")  # of W&B

@@ -69,9 +69,8 @@ for _class in (_Loader, _Dumper):
     _class.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d[\d_]*)(\.[\d_]*)?[eE][-+]?\d+$"), list("-+0123456789")
     )
-    _class.add_implicit_resolver(
-        "tag:yaml.org,2002:int", re.compile(r"^[-+]?0[\d_]*\d$"), list("-+0")
-    )  # YAML takes 08 for a text
+    # YAML takes 08 for a text.
+    _class.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?0[\d_]*\d$"), list("-+0"))
 for _kind in ("int", "float"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_number)
 

@@ -253,9 +253,8 @@ class PartFeed(Feed):
             return super()._source(value)
         shape = tuple(value.shape if hasattr(value, "shape") else value.get_shape())
         if shape != self.spec.whole:
-            fitted(
-                self.spec, np.broadcast_to(np.zeros((), self.spec.dtype), shape), self.spec.whole
-            )  # raises an error with both shapes
+            # Raises an error with both shapes.
+            fitted(self.spec, np.broadcast_to(np.zeros((), self.spec.dtype), shape), self.spec.whole)
         self.slices = value
         self.array = value if isinstance(value, np.ndarray) else None
         return lambda at: value[at]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tempo_core.files import write_whole
 from tempo_core.runs.commands import RecipeError, RunError
-from tempo_core.runs.lock import locked
+from tempo_core.runs.directory import LOCK, RunDirectory, check_one_way
 from tempo_core.runs.plain import read_yaml
 from tempo_core.runs.recipe import dump_recipe
 from tempo_llm.training.recipe import Recipe, make_recipe
@@ -22,62 +19,28 @@ from tempo_llm.training.recipe import Recipe, make_recipe
 MARK = "# A recipe of tempo-llm train\n"  # the first line of a run's config.yaml
 TEXT = re.compile(r"^# text (\w+)$", re.MULTILINE)  # of config.yaml: what `Prepared.digest` was
 MAY_DIFFER = ("track", "wandb", "saved_dtype")  # keys that the program does not depend on
-LOCK = ".lock"
 FILES = ("config.yaml", "metrics.csv", "state.safetensors", "result.json")
 _TEMPORARY = re.compile(rf"\.({'|'.join(map(re.escape, FILES))})\.\d+\.\d+\.tmp")  # of `write_whole`
 
 
 @dataclass(frozen=True)
-class RunFiles:
+class RunFiles(RunDirectory):
     """The files of one run. `state` is the state of the program after the newest report: the run goes on from it."""
 
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.csv"
+    mark, command = MARK, "tempo-llm train"
 
     @property
     def state(self) -> Path:
         return self.path / "state.safetensors"
 
     @property
-    def result(self) -> Path:
-        return self.path / "result.json"
-
-    @property
     def model(self) -> Path:
         """The model directory with the parameters of the newest report."""
         return self.path / "model"
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the directory, which is created, for this process alone. Raises RunError."""
-        is_new = not self.path.exists()
-        try:
-            with locked(self.path):
-                yield
-        finally:
-            if is_new and not self.config.exists():  # training did not begin
-                with suppress(OSError):
-                    (self.path / LOCK).unlink()
-                    self.path.rmdir()
-
     def check(self) -> None:
-        """Raise RunError if config.yaml is there and is not that of a training run: it may be a file of the user.
-
-        So it does for a directory in the place of a file, and for a file in the place of a directory.
-        """
-        for path in (self.config, self.metrics, self.state, self.result, self.model):
-            if path.exists() and path.is_dir() != (path == self.model):
-                kind = "directory" if path == self.model else "file"
-                raise RunError(f"{path} is not a {kind}", hint="move it away, or choose another directory: --out DIR")
-        if self.config.exists() and not self.config.read_bytes().startswith(MARK.encode()):
-            raise RunError(f"{self.config} was not written by tempo-llm train", hint="choose another directory: --out DIR")
+        """Raise RunError if something else has the place of a file of a run, or config.yaml is not that of one: it may be a file of the user."""
+        self.check_files(FILES, (self.model.name,))
 
     def begin(self, recipe: Recipe, text: str = "none") -> None:
         """Write the recipe of a new run and the digest of its text; what an earlier run left is deleted. Raises RunError.
@@ -104,19 +67,6 @@ class RunFiles:
         self.check()
         return not self.state.is_file() and (self.config.exists() or (bool(self._files()) and self.is_only_locked()))
 
-    def write_result(self, result: Mapping[str, Any]) -> None:
-        """Write result.json. Raises RunError."""
-        try:
-            write_whole(self.result, (json.dumps(result, indent=2) + "\n").encode())
-        except OSError as error:
-            raise RunError(f"{self.result} cannot be written: {error.strerror or error}") from error
-
-    def is_finished(self) -> bool:
-        try:
-            return not json.loads(self.result.read_bytes()).get("stopped")
-        except (OSError, ValueError, AttributeError):
-            return False
-
     def check_recipe(self, recipe: Recipe) -> None:
         """Raise RunError if the run was begun with another recipe."""
         try:
@@ -125,15 +75,8 @@ class RunFiles:
             raise RunError(f"{self.path} is not the directory of a run: {self.config.name} cannot be read: {error}") from error
         if not isinstance(data, dict):
             raise RecipeError(f"{self.config} holds no keys")
-        ours, theirs = (
-            r.model_dump(mode="json", exclude=set(MAY_DIFFER)) for r in (recipe, make_recipe(data, where=str(self.config)))
-        )
-        differing = [f"{key} is {ours[key]} here, and {theirs[key]} there" for key in ours if ours[key] != theirs[key]]
-        if differing:
-            raise RunError(
-                f"the run in {self.path} has another recipe: {'; '.join(differing)}",
-                hint="give the same RECIPE and overrides as at first, or another directory: --out DIR",
-            )
+        recipes = (recipe, make_recipe(data, where=str(self.config)))
+        self.check_same(*(each.model_dump(mode="json", exclude=set(MAY_DIFFER)) for each in recipes))
 
     def check_text(self, text: str) -> None:
         """Raise RunError if the run was begun with a text of another digest. A run of an earlier version does not say which."""
@@ -160,11 +103,7 @@ def chosen_run(recipe: Recipe, name: str, out: Path | None, overwrite: bool, res
 
 
 def _chosen(recipe: Recipe, name: str, out: Path | None, overwrite: bool, resume: str) -> tuple[RunFiles, bool]:
-    if resume != "off" and overwrite:
-        raise RunError(
-            "--overwrite and --resume exclude each other: one replaces the run, the other goes on with it",
-            hint="leave one of them out",
-        )
+    check_one_way(overwrite, resume)
     if resume not in ("off", "auto"):
         run = RunFiles(Path(resume))
         if out is not None and out.resolve() != run.path.resolve():
@@ -177,14 +116,7 @@ def _chosen(recipe: Recipe, name: str, out: Path | None, overwrite: bool, resume
             )
         run.check_recipe(recipe)
         return run, True
-    numbered = _numbered(name, recipe.seed)
-    newest = next((run for run in reversed(numbered)), None)
-    if out is not None:
-        run = RunFiles(out)
-    elif resume == "auto" and newest is not None and not newest.is_finished():
-        run = newest
-    else:
-        run = RunFiles(Path("runs") / f"{name}-seed{recipe.seed}-{len(numbered):03d}")
+    run = RunFiles.usual(name, recipe.seed, resume == "auto") if out is None else RunFiles(out)
     if run.path.exists() and not run.path.is_dir():
         raise RunError(f"{run.path} is a file", hint="give a directory: --out DIR")
     run.check()
@@ -200,14 +132,6 @@ def _chosen(recipe: Recipe, name: str, out: Path | None, overwrite: bool, resume
             + ("" if foreign else ". To go on with it: --resume auto. To replace it: --overwrite"),
         )
     return run, False
-
-
-def _numbered(name: str, seed: int) -> list[RunFiles]:
-    """The runs in runs/ of this name and seed, oldest first."""
-    runs: list[RunFiles] = []
-    while (path := Path("runs") / f"{name}-seed{seed}-{len(runs):03d}").exists():
-        runs.append(RunFiles(path))
-    return runs
 
 
 # -- what came of a run -------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +17,8 @@ from tempo_rl.recipe import Recipe
 
 Arrays = Mapping[str, np.ndarray]
 Tensors = Mapping[str, tp.Tensor]
+ITERATION = "i"  # the step of iterations
+MOST = 2**30  # iterations of a run
 Rollout = tuple[tp.Expr | slice, ...]  # one index per step: all environments and all times of one iteration
 
 
@@ -38,6 +40,34 @@ class Agent:
     def compile(self, config: tp.Config | None = None) -> tp.Program:
         """The compiled program. It has no outputs: its values leave through its sinks."""
         return self.context.compile(self.bounds, outputs=[], config=config)
+
+    @property
+    def iterations(self) -> dict[tp.Expr, int]:
+        """The number of iterations, by the bound of their step; empty if no step is called i."""
+        names = [str(step.bound) for step in self.context.steps if step.name == ITERATION]
+        return {bound: number for bound, number in self.bounds.items() if str(bound) in names}
+
+    def chosen(self, program: tp.Program) -> dict[tp.Expr, int]:
+        """The bounds of `iterations` that a run of the program chooses."""
+        return {bound: number for bound, number in self.iterations.items() if str(bound) in map(str, program.limits)}
+
+    def compile_for_runs(self, config: tp.Config) -> tp.Program:
+        """The compiled program, of which each run chooses the number of iterations: `program.start(bounds=agent.chosen(program))`.
+
+        So a run goes on with more iterations than it was begun with. A program that keeps values of all iterations, or has no step `i`, is
+        compiled for its own number.
+        """
+        if not self.iterations:
+            return self.compile(config)
+        disable = (*config.disable, f"vectorize({ITERATION})", "capacities")  # nothing is computed or kept for all iterations
+        limits = dict.fromkeys(self.iterations, tp.upto(MOST))
+        try:
+            program = self.context.compile({**self.bounds, **limits}, outputs=[], config=replace(config, disable=disable))
+        except (
+            tp.errors.TempoError
+        ):  # it is too large with so many iterations, or needs their number; or `compile` says what is wrong
+            return self.compile(config)
+        return self.compile(config) if program.plan().bytes > MOST else program
 
 
 def episode_metrics(step: Transition[tp.Tensor], over: Rollout) -> dict[str, tp.Tensor]:

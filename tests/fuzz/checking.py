@@ -194,7 +194,6 @@ class Checking:
             self.check_limit(program, 1 + self.draw % 9)
         self.check_compiled_again(program)
         self.check_copies()
-        self.check_growth(program)
         self.check_other_bounds(program)
         self.check_cache()
         self.check_end()
@@ -414,37 +413,6 @@ class Checking:
             own = [value[copy] if differs else value for value, differs in zip(values.values(), differ, strict=True)]
             self.compare(own, self.reference(0), 0, f" of copy {copy}", with_sink=False)
         self.config = config
-
-    def check_growth(self, program: tp.Program) -> None:
-        """A run that is saved after its first iteration and goes on with one more point is the run that had it at first, bit for bit."""
-        if self.config.check_numerics or self.draw % 4 != 3 or self.built["sunk"] is not None or not self.bounds:
-            return
-        bound, number = list(self.bounds.items())[self.draw // 4 % len(self.bounds)]
-        (step,) = (step for step in self.ctx.steps if step.bound == str(bound))
-        try:
-            other = program.with_bounds({bound: number + 1})
-        except errors.TempoError:
-            return
-        self.built["n"][step.name] += 1
-        whole = dict(self.built["fed"](0))
-        self.built["n"][step.name] -= 1
-        if not all(isinstance(value, np.ndarray) for value in whole.values()):
-            return
-        fed = {
-            name: value[tuple(slice(number) if s == step else slice(None) for s in self.ctx.inputs[name])]
-            for name, value in whole.items()
-        }
-        self.built["calls"][0] = 0
-        run = program.start(fed, seed=self.config.seed)
-        run.advance()
-        try:
-            resumed = program.resume(run.snapshot(), whole, bounds={bound: number + 1})
-        except errors.StateError:
-            return
-        if resumed.message:
-            return  # its values depend on the number of points
-        for k, (value, e) in enumerate(zip(resumed.finish(), other.run(whole, seed=self.config.seed), strict=True)):
-            assert_same(value, e, 0.0, f"output {k} of a run with one more point of {step}")
 
     def check_run_bounds(self, expected: list[Any]) -> None:
         """The program, compiled for bounds up to a capacity: a run that chooses the bounds gives the same results.

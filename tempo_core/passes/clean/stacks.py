@@ -15,7 +15,7 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import ROUNDED_ONCE, is_float
 from tempo_core.passes.base import read_at
 from tempo_core.passes.clean.view import View
-from tempo_core.prices import MOST_COPIED_OPERATIONS, MOST_SHIFTS
+from tempo_core.prices import MOST_SHIFTED_OPERATIONS, MOST_SHIFTS
 from tempo_core.symbolic.domain import Point, identity
 from tempo_core.symbolic.expr import Expr
 
@@ -84,7 +84,7 @@ def _parts(view: View, axis: int) -> list[Edge] | None:
             places[number] = place
             sources = zip(node.inputs, source_of(graph, node, place) or (), strict=False)
             waiting += [(edge.source, inner) for edge, inner in sources if inner is not None and _is_at_point(edge)]
-    if not (has_stack or is_repeated) or size.constant * len(places) > MOST_COPIED_OPERATIONS:
+    if not (has_stack or is_repeated) or size.constant * len(places) > MOST_SHIFTED_OPERATIONS:
         return None
     users = graph.users() if places else {}
     if not all(_is_taken_apart(users, number, place, places) for number, place in places.items()):

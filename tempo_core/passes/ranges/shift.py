@@ -83,7 +83,7 @@ def _write_out(graph: Graph, node: Node, reads: Reads, streams: Set[int]) -> boo
     values = first.of_reduced()
     if values is None or first.reads & streams or width > prices.MOST_SHIFTS:
         return False
-    if width * len(first.nodes) > prices.MOST_COPIED_OPERATIONS:
+    if width * len(first.nodes) > prices.MOST_SHIFTED_OPERATIONS:
         return False
     build = Builder(graph, node)
     total = first.element(values)

@@ -64,9 +64,8 @@ class ProfiledProgram:
             compiled: Any = segment.compiled
             self.texts[segment.number] = HloText(compiled.as_text())
             segment.compiled = annotate_function(compiled, f"{LAUNCH}{segment.number}")
-        self.paths: dict[
-            str, tuple[Frame, ...]
-        ] = {}  # by mark: the host's loops around a launch or call, and of a launch its program
+        # By mark: the host's loops around a launch or call, and of a launch its program.
+        self.paths: dict[str, tuple[Frame, ...]] = {}
         self.pieces: set[str] = set()  # the labels of loops of which a launch runs some iterations
         for item, around in placed(self.staged.items):
             loops = tuple(Frame("loop", _label(loop.counter, loop.start, loop.stop, loop.step)) for loop in around)

@@ -106,9 +106,8 @@ def _divide(timeline: Timeline, lines: Sequence[Sequence[Event]], begin: int, en
     cut = ((max(start, begin), min(stop, end), line, key) for line, events in enumerate(lines) for start, stop, key in events)
     events = sorted((event for event in cut if event[0] < event[1]), key=lambda event: (event[0], -event[1]))
     moments = np.unique([begin, end, *(event[0] for event in events), *(event[1] for event in events)])
-    inner = np.full(
-        (len(lines), len(moments) - 1), -1, np.int32
-    )  # by line, and by interval between two moments: its innermost event
+    # By line, and by interval between two moments: its innermost event.
+    inner = np.full((len(lines), len(moments) - 1), -1, np.int32)
     for number, (start, stop, line, _) in enumerate(events):  # the outermost first
         inner[line, np.searchsorted(moments, start) : np.searchsorted(moments, stop)] = number
     inner[-1, (inner[:-1] >= 0).any(axis=0)] = -1

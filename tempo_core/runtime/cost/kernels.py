@@ -166,9 +166,8 @@ class Island:
         self.body, self.types = body, body.slot_types
         self.values = [*operands, *(Value(bytes_of(t), {}, False) for t in self.types[len(operands) :])]
         self.roots = list(range(len(self.types)))
-        self.work: list[
-            tuple[Op, Types, tuple[int, ...], tuple[int, ...]]
-        ] = []  # op, operand types, operands, results; no aliases
+        # Op, operand types, operands, results; no aliases.
+        self.work: list[tuple[Op, Types, tuple[int, ...], tuple[int, ...]]] = []
         for op, sources, targets in body.instructions:
             if costs.place(op, self._types(sources)) == costs.ALIAS:
                 self.roots[targets[0]] = self.roots[sources[0]]

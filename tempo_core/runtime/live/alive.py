@@ -17,6 +17,7 @@ from typing import TypeAlias, Union
 from tempo_core.ir.graph import Graph, Key
 from tempo_core.runtime.staged.host import Chunks, Fetch, HostCall, HostItem, HostLoop, Segment, placed
 from tempo_core.schedule import Execute, Loop
+from tempo_core.schedule.build import chosen_value
 from tempo_core.schedule.tidy import Limits, decided
 from tempo_core.schedule.tree import with_conditions
 from tempo_core.symbolic.condition import FALSE, Bool
@@ -46,6 +47,7 @@ class Alive:
     def __init__(self, items: Sequence[HostItem], graph: Graph, bounds: Mapping[Symbol, int], results: Iterable[Held]):
         self.graph = graph
         self._numbers: dict[Symbol, IntoExpr] = dict(bounds)
+        self._most = {chosen_value(step): bounds[step.bound_symbol] - 1 for step in graph.chosen}
         self.writes: dict[Held, set[Access]] = {}
         self.reads: dict[Held, set[Access]] = {}
         for item, around in placed(items):
@@ -61,8 +63,13 @@ class Alive:
         The loops are around each other, from the outside in.
         """
         place = tuple((id(loop), loop.counter) for loop, _ in loops)
-        left: Limits = {loop.counter: (values.start, values[-1]) for loop, values in loops if values}
+        left: Limits = {loop.counter: (values.start, self._last(loop, values)) for loop, values in loops if values}
         return frozenset(held for held in self.reads if self._is_alive(held, place, left))
+
+    def _last(self, loop: HostLoop | Chunks, values: range) -> int:
+        """The last iteration of a loop, as far as runs choose it: the run may go on with more of them."""
+        is_chosen = loop.stop.symbols and loop.stop.symbols <= self._most.keys()
+        return loop.stop.evaluate(self._most) - 1 if is_chosen else values[-1]
 
     def _is_alive(self, held: Held, place: Loops, left: Limits) -> bool:
         """Whether a value may be written before an iteration of the innermost loop of a place, and read in it or later."""

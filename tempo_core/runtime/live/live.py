@@ -274,7 +274,7 @@ def check_origin(name: str, origin: Mapping[str, str], meta: Mapping[str, Any]) 
     if differences:
         raise StateError(
             f"{name} is the state of another program: {'; '.join(differences)}",
-            hint="compile the same program, with the same bounds and config, as the one that saved it",
+            hint='compile the program that saved it, with the same bounds and config; if runs choose bounds, with "capacities" switched off',
         )
 
 

@@ -80,9 +80,8 @@ class Lowering(Placement):
         self.without = without  # of the choices in `config.CHOICES`, those that are switched off
         self._handed: dict[Operand, Any] = {}  # operands that an iteration took over from the one before
         self._updated: frozenset[Key] = frozenset()  # the values that the loop updates in place
-        self._tokens: dict[
-            Key, Any
-        ] = {}  # by value that is updated, or store that is written alone: the iteration's last read of it
+        # By value that is updated, or store that is written alone: the iteration's last read of it.
+        self._tokens: dict[Key, Any] = {}
         self._latest: dict[Key, _Latest] = {}  # what each store of several slots took last
         self.is_differentiable = False  # loops whose lengths are numbers, and others marked as such, for JAX's derivatives
 

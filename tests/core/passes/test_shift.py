@@ -67,7 +67,7 @@ def test_a_wide_window_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prices, "MOST_SHIFTS", 2)
     assert ops_of(after(distances("ahead"), Shift()), Reduce)
     monkeypatch.undo()
-    monkeypatch.setattr(prices, "MOST_COPIED_OPERATIONS", 3)
+    monkeypatch.setattr(prices, "MOST_SHIFTED_OPERATIONS", 3)
     assert ops_of(after(distances("ahead"), Shift()), Reduce)
 
 

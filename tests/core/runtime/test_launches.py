@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import errors
+from tempo_core import errors, prices
 from tempo_core.config import CHOICES
 from tempo_core.runtime.staged.chunks import next_count
 from tempo_core.runtime.staged.host import Chunks, Segment
@@ -119,6 +119,13 @@ def test_a_step_is_one_launch(launches: Counter[int]) -> None:
     launches.clear()
     run, program = rollouts(disable=CHOICES)
     assert program.plan().programs_per("i, t") == 2
+    run()
+    assert launches.total() == 1 + 3 * (2 * 5 + 2) + 1
+
+
+def test_long_ends_of_iterations_are_launches_of_their_own(launches: Counter[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prices, "MOST_COPIED_OPERATIONS", 1)
+    run, _ = rollouts()
     run()
     assert launches.total() == 1 + 3 * (2 * 5 + 2) + 1
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import tempo_rl
 from tempo_core.passes.base import remove_dead
-from tempo_core.runtime.live.growth import said_of
+from tempo_core.runtime.live.other_bounds import said_of
 from tempo_rl.cli import app
 from tempo_rl.members import build_members
 from tempo_rl.recipe import ALGORITHMS, Recipe, make_recipe

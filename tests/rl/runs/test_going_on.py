@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import tempo_core as tp
 import tempo_rl
 from tempo_rl import A2C, Agent, Algorithm, Monitor, Recipe
 from tempo_rl.agents.reinforce import reinforce
@@ -147,3 +148,21 @@ def test_an_algorithm_of_ones_own_is_loaded(tmp_path: Path) -> None:
         CheckpointError, match=r"an agent of the algorithm tests\.rl\.runs\.test_going_on:mine, not of actor_critic"
     ):
         A2C.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("step", "keeps_all", "chooses"), [("i", False, True), ("i", True, False), ("k", False, False)])
+def test_programs_for_runs_of_all_lengths(step: str, keeps_all: bool, chooses: bool) -> None:
+    """A program that keeps values of all iterations, or whose step of iterations has another name, is compiled for its own number."""
+    sums: list[float] = []
+    ctx = tp.Context(step)
+    with ctx as ((i, I),):
+        h = tp.recurrence((), domain=(i,))
+        h[0], h[i + 1] = 1.0, h[i] + 1.0
+        tp.sink(
+            lambda value, **at: sums.append(float(value)), h[0 : i + 1].max(0) if not keeps_all else h[0:I].sum() + h, name="sums"
+        )
+    agent = tempo_rl.Agent(ctx, {I: 4}, None, None)  # type: ignore[arg-type]
+    program = agent.compile_for_runs(tp.Config())
+    assert bool(program.limits) == bool(agent.chosen(program)) == chooses
+    program.start(bounds=agent.chosen(program)).finish()
+    assert sums == ([11.0, 12.0, 13.0, 14.0] if keeps_all else [1.0, 2.0, 3.0, 4.0])

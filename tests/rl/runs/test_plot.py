@@ -14,7 +14,6 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tempo_core.runs.logger import JSONLLogger
 from tempo_rl.cli import app
 from tempo_rl.env.vector import HostVectorEnvironment
 from tempo_rl.errors import RecipeError
@@ -22,6 +21,7 @@ from tempo_rl.evaluate import evaluate
 from tempo_rl.monitor import Iteration
 from tempo_rl.plot import curve_of, draw, mean_of, smoothed
 from tempo_rl.recipe import make_recipe
+from tempo_rl.recording import JSONLLogger
 from tempo_rl.resume import chosen_run
 from tempo_rl.rundir import RunDirectory, create_run
 from tempo_rl.train import train
