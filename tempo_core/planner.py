@@ -31,6 +31,7 @@ from tempo_core.schedule import Scheduled
 from tempo_core.target import Target
 
 MOST_COMPILED = 10  # forms that XLA compiles for a choice by time, at seconds each; after these, any form that fits is taken
+MOST_LOOPS = 3  # steps that are tried as loops, each at the time of all passes
 LEAST_POINTS = 4  # of a step that is cut into tiles or segments
 TILES = 4, 16, 64  # into so many parts a step is cut, of which each is a tile
 PARTS = 8, 64, 512  # of so many parts, the device has one at a time
@@ -222,7 +223,7 @@ class Planner(Generic[P]):
             for step in _largest_steps(program.scheduled, self.config.on)
             if step in self.points and step not in dict(self.config.tile)
         ]
-        loops = [Form(loops=(step,)) for step in steps if self._may_be_a_loop(step)]
+        loops = [Form(loops=(step,)) for step in steps[:MOST_LOOPS] if self._may_be_a_loop(step)]
         tried = [each for form in loops if (each := self._try(form))]
         best = min((each for each in tried if first.is_worse_than(each)), key=lambda each: each.seconds, default=first)
         if best is not first:
