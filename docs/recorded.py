@@ -129,23 +129,6 @@ def planning() -> str:
     return "\n".join([*lines, "", source("plan")])
 
 
-def large() -> str:
-    """A row for each side of the model of three billion parameters: the processors' seconds of its work, and the peak of a process."""
-    recorded = record("large")
-    if recorded is None:
-        return "Not recorded yet: `python -m benchmarks.large`."
-    prompt = next(key for key in recorded["cases"][0]["runs"] if key.startswith("prompt"))
-    heads = ["a token", "an answer of 8 tokens", "of which compiling, s", "the same, cold", f"a {prompt} tokens", "GB at the peak"]
-    lines = [f"| s of processors | {' | '.join(heads)} |", "| --- |" + " --- |" * len(heads)]
-    for case in recorded["cases"]:
-        runs = case["runs"]
-        seconds = [runs.get(name, {}).get("cpu_seconds") for name in ("short", "cold", prompt)]
-        compiling = runs.get("short", {}).get("compile_seconds")
-        cells = [case["cpu_seconds_per_token"], seconds[0], compiling, *seconds[1:], case["peak_bytes"] / 1e9]
-        lines.append(f"| {case['case']} | {' | '.join('' if each is None else short(each) for each in cells)} |")
-    return "\n".join([*lines, "", source("large")])
-
-
 def starts(benchmark: str = "second-start") -> str:
     """Seconds to the first result, without and with compiled programs on disk; in brackets those of processors, where recorded."""
     recorded = record(benchmark)
@@ -466,7 +449,7 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "results": results, "times": times, "memories": memories, "rows": rows, "starts": starts, "classical": classical, "source": source, "picture": picture,
     "algorithms": algorithms, "control": control, "enough": enough, "members": members, "recipes": recipes, "solved": solved, "growth": growth,
     "beside": beside, "speeds": speeds, "kills": kills, "pictures": pictures, "caches": caches, "sides": sides, "serving": serving, "requests": requests,
-    "planning": planning, "large": large,
+    "planning": planning,
 }  # fmt: skip
 
 
