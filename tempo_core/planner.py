@@ -218,11 +218,8 @@ class Planner(Generic[P]):
         first = self.tried[Form()] = Candidate(Form(), program, self.config.on)
         if not first.pays(first.seconds - first.target.most_saved(first.cost, first.allocated)):
             return program, None
-        steps = [
-            step
-            for step in _largest_steps(program.scheduled, self.config.on)
-            if step in self.points and step not in dict(self.config.tile)
-        ]
+        largest, tiled = _largest_steps(program.scheduled, self.config.on), dict(self.config.tile)
+        steps = [step for step in largest if step in self.points and step not in tiled]
         loops = [Form(loops=(step,)) for step in steps[:MOST_LOOPS] if self._may_be_a_loop(step)]
         tried = [each for form in loops if (each := self._try(form))]
         best = min((each for each in tried if first.is_worse_than(each)), key=lambda each: each.seconds, default=first)
