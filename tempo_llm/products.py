@@ -172,6 +172,15 @@ class Widened:
         return (self.form.widened(*row),)
 
 
+@dataclass(frozen=True)
+class Row:
+    """Row `number` of a matrix [count, width] of half precision: [width]. XLA on a CPU would widen the whole matrix, before a loop that reads rows."""
+
+    def __call__(self, number: Array, matrix: Array) -> tuple[Array]:
+        number, matrix = jax.lax.optimization_barrier((number, matrix))
+        return (jax.lax.dynamic_index_in_dim(matrix, number, keepdims=False),)
+
+
 @functools.cache
 def _product(form: Form) -> Callable[..., Any]:
     """x [..., in] times a matrix, in float32. If JAX vectorizes x, the rows of all points are multiplied at once.

@@ -11,7 +11,7 @@ import numpy as np
 import tempo_core as tp
 from tempo_core import Expr, Tensor
 from tempo_llm.checkpoint import HALF, is_placeholder
-from tempo_llm.products import ExpertProduct, Form, Half, Int4, Int8, Product, Widened
+from tempo_llm.products import ExpertProduct, Form, Half, Int4, Int8, Product, Row, Widened
 from tempo_llm.quantized import GROUP, QUANTIZED, STORED, lengths
 
 
@@ -97,14 +97,17 @@ class Weights:
     def row(self, head: tp.nn.Linear, token: Tensor) -> Tensor:
         """The row of a token in the embedding that is the head."""
         if isinstance(head, NarrowLinear):
-            return self.finer.widened(head.n_in, [part.index(0, token) for part in head.parts])
+            return self.finer.row_of(head.n_in, head.parts, token)
         return head.weight.index(1, token)
 
-    def widened(self, width: int, parts: list[Tensor]) -> Tensor:
-        """A row of a matrix that has its outputs as rows."""
-        if not self.is_quantized:
-            return parts[0]
-        return tp.udf(Widened(self.form(width)), *parts, outputs=[tp.spec((width,))], name="row")[0]
+    def row_of(self, width: int, parts: list[Tensor], token: Tensor) -> Tensor:
+        """The row of a token in a matrix that has its outputs as rows."""
+        if self.is_quantized:
+            rows = [part.index(0, token) for part in parts]
+            return tp.udf(Widened(self.form(width)), *rows, outputs=[tp.spec((width,))], name="row")[0]
+        if self.by_rows:
+            return tp.udf(Row(), token, *parts, outputs=[tp.spec((width,), self.dtype)], name="row", cost=(width, 4 * width))[0]
+        return parts[0].index(0, token)
 
     @property
     def finer(self) -> Weights:
@@ -215,4 +218,4 @@ class Table(tp.nn.Module):
 
     def forward(self, token: Tensor) -> Tensor:
         parts: list[Tensor] = [getattr(self, name) for name in self.weights.arrays(self.width)]
-        return self.weights.widened(self.width, [part.index(0, token) for part in parts])
+        return self.weights.row_of(self.width, parts, token)

@@ -265,10 +265,6 @@ def gather(at: Setting, op: ops.Gather, x: Array | Parts, index: Array) -> Array
     axis = op.axis - op.batch
     if x.shape[op.axis] == 0:
         x = _padded(x, op.axis, 0, 1)
-    if x.dtype == jnp.bfloat16 and index.size < x.shape[op.axis]:
-        x, index = lax.optimization_barrier(
-            (x, index)
-        )  # XLA on the CPU would widen all of a table, before a loop that reads rows of it
 
     def take(x: Array, index: Array) -> Array:
         if index.ndim == 0:

@@ -74,9 +74,9 @@ def _bytes(type: TensorType, numbers: Mapping[Symbol, int]) -> int:
 
 def strip_size(rows: int, written: int, target: Target) -> int:
     """How many of the rows a strip has, so that what it writes takes about a third of the cache: a divisor, all rows if they take less."""
-    wanted = rows * target.cache_bytes / 3 / max(written, 1)
+    ideal = rows * target.cache_bytes / 3 / max(written, 1)
     divisors = [d for low in range(1, math.isqrt(rows) + 1) if rows % low == 0 for d in (low, rows // low)]
-    return min(divisors, key=lambda d: max(d / wanted, wanted / d))
+    return min(divisors, key=lambda d: max(d / ideal, ideal / d))
 
 
 def seconds(strips: int, kernels: int, written: int, added: int, target: Target) -> float:
