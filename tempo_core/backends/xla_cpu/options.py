@@ -19,8 +19,7 @@ from tempo_core.ir.graph import Node
 from tempo_core.ir.ops import Random
 
 IN_ORDER = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
-HONORED = ("nans", "infs", "division", "functions")
-IN_ANY_ORDER = {"xla_cpu_enable_fast_math": True, **{f"xla_cpu_fast_math_honor_{each}": True for each in HONORED}}
+IN_ANY_ORDER = {"xla_cpu_enable_fast_math": True} | {f"xla_cpu_fast_math_honor_{k}": True for k in "nans infs division functions".split()}
 
 
 def options_of(nodes: Iterable[Node], disable: Collection[str]) -> dict[str, Any]:

@@ -507,4 +507,5 @@ def _identity(text: str, lowered: Any, spread: Spread | None, options: Mapping[s
     would have the text of one that reads the second.
     """
     devices = "" if spread is None else f"\n{spread.name}"
-    return hashlib.sha256(f"{text}\n{lowered.in_tree}\n{lowered.out_tree}{devices}\n{sorted(options.items())}".encode()).hexdigest()
+    beside = f"{lowered.in_tree}\n{lowered.out_tree}{devices}\n{sorted(options.items())}"
+    return hashlib.sha256(f"{text}\n{beside}".encode()).hexdigest()
