@@ -19,7 +19,8 @@ from tempo_core.ir.graph import Node
 from tempo_core.ir.ops import Random
 
 IN_ORDER = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
-IN_ANY_ORDER = {"xla_cpu_enable_fast_math": True} | {f"xla_cpu_fast_math_honor_{k}": True for k in "nans infs division functions".split()}
+HONORED = {f"xla_cpu_fast_math_honor_{each}": True for each in ("nans", "infs", "division", "functions")}
+IN_ANY_ORDER = {"xla_cpu_enable_fast_math": True, **HONORED}
 
 
 def options_of(nodes: Iterable[Node], disable: Collection[str]) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def options_of(nodes: Iterable[Node], disable: Collection[str]) -> dict[str, Any
     if jax.default_backend() != "cpu":
         return {}
     has_copies = any(isinstance(part, Random) and part.seeded for node in nodes for part in node.op.parts)
-    return {**(IN_ORDER if has_copies else {}), **(IN_ANY_ORDER if "order" in disable else {})}
+    return (IN_ORDER if has_copies else {}) | (IN_ANY_ORDER if "order" in disable else {})
 
 
 class WithOptions:

@@ -506,6 +506,5 @@ def _identity(text: str, lowered: Any, spread: Spread | None, options: Mapping[s
     The text has all arguments, also those that it does not use. Without them, a program that reads the first of two equal arrays
     would have the text of one that reads the second.
     """
-    devices = "" if spread is None else f"\n{spread.name}"
-    beside = f"{lowered.in_tree}\n{lowered.out_tree}{devices}\n{sorted(options.items())}"
-    return hashlib.sha256(f"{text}\n{beside}".encode()).hexdigest()
+    parts = text, lowered.in_tree, lowered.out_tree, None if spread is None else spread.name, sorted(options.items())
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
