@@ -82,7 +82,7 @@ def unrolled(root: Item, graph: Graph, storage: Mapping[Key, Storage], bounds: M
         is_short = every <= prices.MOST_OPERATIONS_TO_UNROLL
         if size and is_short:
             texts[compared({f"{loop_label(loop)}: copies of an iteration": copies, "written out from": least})] = None
-        return copies >= least and is_short
+        return size > 0 and copies >= least and is_short
 
     dear = [loop for loop, around in _loops(root) if id(loop) in candidates and pays(loop, bool(around))]
     arrays = {array for loop in dear for array, _ in of_loop[id(loop)]}
