@@ -122,4 +122,8 @@ def test_the_command_prints_the_plan_short_and_full() -> None:
     short, full = (CliRunner().invoke(app, ["plan", str(RECIPES / "reinforce.yaml"), *flags]) for flags in ([], ["--full"]))
     assert short.exit_code == full.exit_code == 0
     assert without_numbers(short.output).strip() == (GOLDEN / "plan_reinforce.txt").read_text().strip()
-    assert "policy, clock, adam: start[i]" in short.output and "policy.0.weight|0[i]" in full.output
+    assert (
+        "policy, clock, adam: start[i]" in short.output
+        and "adam.m(policy.0.weight)" in full.output
+        and "adam.m(policy.0.weight)" not in short.output
+    )
