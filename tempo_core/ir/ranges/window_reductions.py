@@ -25,6 +25,7 @@ class Window:
     width: Expr
     low: Expr
     high: Expr
+    is_cut: bool
 
 
 def window_of(index: Range, step: Symbol) -> Window | None:
@@ -33,7 +34,8 @@ def window_of(index: Range, step: Symbol) -> Window | None:
     end, high = _distance(index.stop, step, Minimum, step.bound_expr)
     is_window = not any(part.steps for part in (first, end, low, high)) and provably_nonnegative(end - first - 1)
     is_inside = is_window and provably_nonnegative(low) and provably_nonnegative(step.bound_expr - high)
-    return Window(first, end - first, low, high) if is_inside else None
+    is_cut = any(isinstance(each.single_atom, (Minimum, Maximum)) for each in (index.start, index.stop))
+    return Window(first, end - first, low, high, is_cut) if is_inside else None
 
 
 def _distance(expression: Expr, step: Symbol, kind: type[Minimum] | type[Maximum], limit: Expr) -> tuple[Expr, Expr]:
@@ -61,6 +63,10 @@ def of_windows(build: Builder, fn: str, x: Edge, axis: int, window: Window, gamm
         count = (extreme([begin + size + width, before + high - window.low], 1) + width - 1) // width
         padded = _padded(build, fn, inner, axis, before, count * width - before - high + window.low)
         return _by_blocks(build, fn, padded, axis, begin, size, (count, width))
+    if not window.is_cut:  # windows that reach out are not read: zeros stand for them
+        count = extreme([size - width + 1, Expr.of(0)], 1)
+        total = _cut(build, _by_doubling(build, fn, x, axis, width.constant, gamma), axis, Expr.of(0), count)
+        return build.add(ops.Pad(axis, -window.first, size - count + window.first), total)
     padded = _padded(build, fn, inner, axis, before, after)
     return _cut(build, _by_doubling(build, fn, padded, axis, width.constant, gamma), axis, begin, size)
 

@@ -300,10 +300,6 @@ def _sized(work: _Work) -> Edge:
     return work.build.add(replace(work.op, shape=tuple(map(work.static, work.op.shape))), *work.operands)
 
 
-def _iota(work: _Work) -> Edge:
-    return work.build.add(ops.Iota(work.static(work.op.size)))
-
-
 def _random(work: _Work) -> Edge:
     """Numbers are drawn in row-major order. Where padding an inner size would change that order, they are drawn in one row."""
     if not any(size.steps for size in work.op.shape[1:]):
@@ -495,7 +491,7 @@ def _refused(work: _Work) -> Edge:
 
 
 RULES: dict[type[ops.Op], Callable[[_Work], Edge]] = {
-    ops.Dot: _dot, ops.Conv: _conv, ops.Iota: _iota, ops.Broadcast: _sized, ops.Random: _random, ops.Reshape: _reshape,
-    ops.Slice: _slice, ops.Pad: _pad, ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.Scatter: _scatter,
-    ops.Udf: _host, ops.Sink: _host,
+    ops.Dot: _dot, ops.Conv: _conv, ops.Iota: lambda work: work.build.add(ops.Iota(work.static(work.op.size))), ops.Broadcast: _sized,
+    ops.Random: _random, ops.Reshape: _reshape, ops.Slice: _slice, ops.Pad: _pad, ops.Concat: _concat, ops.Flip: _flip,
+    ops.Gather: _gather, ops.Scatter: _scatter, ops.Udf: _host, ops.Sink: _host,
 }  # fmt: skip

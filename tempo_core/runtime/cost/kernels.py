@@ -253,12 +253,9 @@ class Island:
             value = self.values[slot]
             is_part = isinstance(op, costs.PARTS) and position == 0
             for source, amount in (_sliced(value, bytes) if is_part else value.reads).items():
-                reads[source] = amount if source not in reads else _larger(amount, reads[source])
+                if source not in reads or is_at_least(amount, reads[source]):
+                    reads[source] = amount
         return reads
-
-
-def _larger(a: Expr, b: Expr) -> Expr:
-    return a if is_at_least(a, b) else b
 
 
 def is_at_least(a: Expr, b: Expr) -> bool:
