@@ -146,7 +146,8 @@ def results(options: argparse.Namespace, apart: bool = True) -> Iterator[Summary
         yield from (future.result() for future in waiting)
 
 
-def main() -> int:
+def arguments() -> argparse.ArgumentParser:
+    """The options of the command, with their defaults."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", type=int, default=200, help="the number of programs")
     parser.add_argument("--seed", type=int, default=0, help="the seed of the first program; the others have the next numbers")
@@ -168,7 +169,11 @@ def main() -> int:
         "--grids", action="store_true", help="each program ends with a grid of three steps or four, with bases, and its gradient"
     )
     parser.add_argument("--coverage", action="store_true", help="print the coverage table even for few programs")
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    options = arguments().parse_args()
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TEMPO_VERIFY", "each")
     from tests.fuzz.coverage import table

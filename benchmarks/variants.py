@@ -197,7 +197,7 @@ def _identity(program: Any) -> str:
     from tempo_core.runtime.staged.stage import _identity as of_lowered
 
     every = [staged._lowered(segment, staged._expected(segment)) for segment in staged.segments]
-    texts = [of_lowered(lowered.as_text(), lowered, staged.spread) for lowered in every]
+    texts = [of_lowered(lowered.as_text(), lowered, staged.spread, staged.options) for lowered in every]
     return "\n".join([*texts, *program.plan().device_programs])
 
 

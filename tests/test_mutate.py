@@ -27,7 +27,7 @@ def test_rows_that_are_wrong_or_gone_are_noticed() -> None:
     """A row, a number in code, a check of the verifier, and a row without which tests are skipped."""
     names = [
         "axes | Permute |",
-        "strides[k] + 1 -> max(high, -low) // strides[k] + 0",
+        "strides[k] + 1 -> _reach(distances, k) // strides[k] + 0",
         "without fault.check_domain()",
         "Unary | removed",
     ]

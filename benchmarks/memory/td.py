@@ -15,7 +15,7 @@ from benchmarks.memory.process import Case, Report, measured, of_xla
 from benchmarks.memory.ring import PIXELS, PLACES, SHAPE, move, picture, policy
 
 SIDES = ("tempo", "JAX by hand", "JAX with a window")
-LENGTHS, QUICK = (250, 500, 1000, 2000, 4000), (20,)
+LENGTHS, QUICK = (250, 500, 1000, 2000, 4000), (100,)
 ENVIRONMENTS, HIDDEN, N = 16, 16, 5
 GAMMA, RATE = 0.9, 1e-4
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
@@ -29,9 +28,12 @@ def run_programs(record: Record, executor: str, first: int, count: int, optimize
 
 
 def _run_some(record: Record, executor: str, first: int, count: int, optimized: int, jobs: int, only: str) -> None:
-    from benchmarks.fuzz import results
+    from benchmarks.fuzz import arguments, results
 
-    options = argparse.Namespace(programs=count, seed=first, size=8, jobs=jobs, executor=executor, optimized=optimized, only=only)
+    numbers = {"programs": count, "seed": first, "jobs": jobs, "executor": executor, "optimized": optimized}
+    options = arguments().parse_args(
+        [*(f"--{name}={value}" for name, value in numbers.items()), *([f"--only={only}"] if only else [])]
+    )
     done = 0
     try:
         for summary in results(options):

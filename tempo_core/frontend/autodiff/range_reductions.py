@@ -162,11 +162,11 @@ class _Points:
         return self._carried(x, lambda before: before * x)
 
     def _discounted(self, x: Tensor) -> Tensor:
-        """A suffix carries on what it has; an element of a prefix has the weight `gamma**position` in all of them."""
+        """A suffix carries on what it has, unless a gamma of 0 forgets it; an element of a prefix has the weight `gamma**position` in all of them."""
         gamma = self.node.op.gamma  # type: ignore[attr-defined]
         if self.is_prefix:
             return self._sums(x * gamma ** evaluate(self.reads.step.expr).astype(x.dtype))
-        return self._carried(x, lambda before: x + gamma * before)
+        return self._carried(x, lambda before: x + gamma * before if gamma else x)
 
     def _extremes(self, x: Tensor) -> Tensor:
         """Equal extremes share the gradient: the extreme is the mean of those that are equal to it since it was reached."""

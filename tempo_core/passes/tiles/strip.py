@@ -107,7 +107,7 @@ class Stripping(Tiling):
         )  # strips of them are there as they lie
         if is_chain:
             bytes, added = (sum(_bytes(type, numbers) for type in types) for types in (written, results))
-            rows, kernels = whole.evaluate(numbers), len(written) + len(results)
+            rows, kernels = max(1, whole.evaluate(numbers)), len(written) + len(results)
             self.size = strip_size(rows, bytes, target)
             in_strips, at_once = (seconds(rows // size, kernels, bytes, added, target) for size in (self.size, rows))
             self.pays = in_strips < at_once

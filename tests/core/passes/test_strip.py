@@ -83,11 +83,12 @@ def test_a_chain_with_its_losses_is_one_loop(golden: Golden) -> None:
     ("text", "strip"),
     [
         (HEAD + SOFTMAX, numbers(12)),  # the maximum is needed before the last product: it would be a loop of its own
+        (HEAD + GRADIENT, numbers(0)),  # nothing is computed
         (HEAD + GRADIENT, Strip(((Symbol("T"), 12),), CPU)),  # all is in cache
         (HEAD + GRADIENT, Strip(((Symbol("I"), 12),), replace(CPU, cache_bytes=1))),  # a run chooses T
         (HEAD + GRADIENT, Strip(((Symbol("T"), 12),), replace(CPU, cache_bytes=1), but=("t",))),
     ],
-    ids=["a reduction between products", "in cache", "an unknown bound", "the user's own tiles"],
+    ids=["a reduction between products", "no rows", "in cache", "an unknown bound", "the user's own tiles"],
 )
 def test_what_stays_whole(text: str, strip: Strip) -> None:
     assert not after(text, strip).derived

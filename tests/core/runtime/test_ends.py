@@ -13,7 +13,7 @@ import pytest
 import tempo_core as tp
 from tempo_core import errors
 from tests import reference
-from tests.cases import cells, fast
+from tests.cases import cells, slow
 from tests.core.running import assert_same
 from tests.core.runtime.test_live import EXECUTORS
 
@@ -245,7 +245,7 @@ def test_two_steps_of_which_one_ends() -> None:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("disable", fast([(), ("fuse",)], ()), ids=["all passes", "without fuse"])
+@pytest.mark.parametrize("disable", [(), slow((("fuse",),))], ids=["all passes", "without fuse"])
 def test_nothing_runs_at_a_time_counted_from_an_end_that_is_not_known(executor: str, disable: tuple[str, ...]) -> None:
     """The first points of `v` need the end for nothing. A loop after the end reads them, and isl puts them just before that loop."""
     ctx = tp.Context("t")

@@ -42,7 +42,7 @@ def coprime(count: int, largest_first: bool = False) -> tuple[tp.Context, dict[A
 @pytest.mark.parametrize("largest_first", fast([False, True], True))
 def test_branches_with_coprime_moduli(limit: int, largest_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a condition comes from isl or stays as it is written, the statement runs at the same points."""
-    monkeypatch.setattr(build, "MOST_DIVISIONS_FOR_ISL", limit)
+    monkeypatch.setattr(build, "MOST_COMBINED", limit)
     ctx, bounds, outputs, inputs = coprime(4 if limit == 1000 else 8, largest_first)
     program = ctx.compile(bounds, outputs)
     results = Interpreter(program.scheduled, NumpyBackend(), 0).run(program._inputs.fed(inputs, program.bounds))
@@ -62,7 +62,7 @@ def test_isl_sees_no_condition_with_many_divisions(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(build, "condition_within", noted)
     ctx, bounds, outputs, _ = coprime(12)
     ctx.compile(bounds, outputs)
-    assert seen and max(seen) <= build.MOST_DIVISIONS_FOR_ISL
+    assert seen and max(seen) <= build.MOST_COMBINED
 
 
 def test_pieces_that_overlap_do_not_multiply() -> None:

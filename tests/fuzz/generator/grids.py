@@ -31,7 +31,7 @@ def grid(d: Drawing, of: str = "") -> str:
     reads = [frozenset((s,)) for s in steps if d.chance(95)]  # which steps each read moves along
     reads += [frozenset(moved) for n in range(2, len(steps) + 1) for moved in combinations(steps, n) if d.chance(25)]
     reads = reads or [frozenset(steps)]
-    far = d.choices.pick(steps) if d.chance(8) else ""
+    far = d.choices.pick(steps) if d.chance(25) else ""
     is_ahead = not backwards and d.chance(30)  # the next point is assigned, and not this one
     if backwards:
         d.mark("grid: backwards")
