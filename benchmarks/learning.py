@@ -46,7 +46,7 @@ MEMBERS = {
     "CartPole in JAX, PPO, 16 seeds": ("recipes/ppo_seeds.yaml", 400_000),
     "CartPole in JAX, PPO, four learning rates": ("recipes/ppo_sweep.yaml", 400_000),
 }
-QUICK_STEPS = 8192  # at most
+QUICK_STEPS = 16_384  # at most; 32 environments come to the end of their episodes of 500 steps
 MEMBER_POINTS = 50  # of the curve of one of many members
 RECENT = 5  # points of a curve in CONTROL, where one episode may end well by chance
 
@@ -134,8 +134,8 @@ def learn(results: Results, sides: Sides, name: str, case: Case) -> None:
             settings = [*case.settings, *case.sides[side], f"seed={seed}", f"total_timesteps={steps}", "eval_episodes=0"]
             trace, seconds = sides.run(side, values_of(case.recipe, settings))
             whole = {"seed": seed, **of_run(trace, seconds, case)}
-            ended, solved = whole["curve"][-1][1], whole["steps_to_solved"]
-            say(f"{name}, seed {seed}: {side} {seconds:.1f} s, last return {ended:.1f}, solved at {solved} steps")
+            ended = f"last return {whole['curve'][-1][1]:.1f}" if whole["curve"] else "no episode ended"
+            say(f"{name}, seed {seed}: {side} {seconds:.1f} s, {ended}, solved at {whole['steps_to_solved']} steps")
             for member in trace.members:
                 of_member = {**whole, **of_curve(member["curve"], case), "seed": member["seed"]}
                 runs.setdefault(member["label"] or side, []).append(of_member)

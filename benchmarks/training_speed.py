@@ -14,6 +14,7 @@ import argparse
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from benchmarks.common import Results, arguments, compared, say, show
 from benchmarks.rl.sides import Sides, add_python, values_of
@@ -22,13 +23,17 @@ from benchmarks.rl.trace import Trace
 
 @dataclass(frozen=True)
 class Case:
-    """A recipe with settings, the iterations of a run, and the sides that train it. `quick` are sizes that show that it runs."""
+    """A recipe with settings, the iterations of a run, and the sides that train it. `quick` are sizes that show that it runs.
+
+    `needs` is the package of the environments, without which the case is skipped.
+    """
 
     recipe: str
     settings: tuple[str, ...]
     iterations: int
     sides: tuple[str, ...]
     quick: tuple[str, ...]
+    needs: str = "gymnasium"
 
 
 BRAX = ("tempo", "brax.training")
@@ -41,10 +46,15 @@ CASES = {
         ("num_envs=8", "num_steps=16"),
     ),
     "Brax, inverted_pendulum": Case(
-        "recipes/brax_inverted_pendulum.yaml", (), 16, BRAX, ("num_envs=4", "num_steps=4", "num_minibatches=2", "hidden=[8]")
+        "recipes/brax_inverted_pendulum.yaml",
+        (),
+        16,
+        BRAX,
+        ("num_envs=4", "num_steps=4", "num_minibatches=2", "hidden=[8]"),
+        "brax",
     ),
     "Brax, hopper": Case(
-        "recipes/brax_hopper.yaml", (), 6, BRAX, ("num_envs=4", "num_steps=4", "num_minibatches=2", "hidden=[8]")
+        "recipes/brax_hopper.yaml", (), 6, BRAX, ("num_envs=4", "num_steps=4", "num_minibatches=2", "hidden=[8]"), "brax"
     ),
 }
 FIGURES: dict[str, Callable[[Trace], float]] = {
@@ -59,7 +69,11 @@ def main() -> None:
     results = Results("training_speed", options)
     sides = Sides(results, dict(options.python))
     for name, case in CASES.items():
-        if results.selects(name) and not (options.quick and name == "Brax, hopper"):  # it compiles for a minute
+        if not results.selects(name) or (options.quick and name == "Brax, hopper"):  # it compiles for a minute
+            continue
+        if find_spec(case.needs) is None:
+            results.skip(f"{name} (pip install 'tempo-dl[{case.needs}]')")
+        else:
             compare(results, sides, name, case)
             results.save()
     results.finish()

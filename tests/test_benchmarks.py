@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,8 @@ def test_training_speed(tmp_path: Path) -> None:
         assert all(figures["median"] > 0 for figures in case["steps_per_cpu_second"].values())
         assert case["start_seconds"]["tempo"]["median"] > 0
     assert "environments alone" in written["cases"][0]["steps_per_second"]
+    without_brax = [line for line in written["skipped"] if line.startswith("Brax")]
+    assert bool(without_brax) == (find_spec("brax") is None) and len(written["cases"]) == 2 - len(without_brax)
 
 
 def test_a_missing_peer_is_a_line_that_says_what_to_install(tmp_path: Path) -> None:
@@ -108,7 +111,10 @@ def test_decisions_switched_off(tmp_path: Path) -> None:
 def test_decode_gives_the_tokens_of_its_peers(tmp_path: Path) -> None:
     written = quick("decode", tmp_path / "decode.json")
     for case in written["cases"]:
-        check_sides(case["ms_per_token"], "tempo", "JAX by hand")
+        if case["first"] == 0:
+            check_sides(case["ms_per_token"], "tempo", "JAX by hand")
+        else:  # the difference of two short runs: on a busy machine, the longer one may take less time
+            assert {"tempo", "JAX by hand"} <= set(case["ms_per_token"])
         assert set(case["same_tokens"].values()) == {1.0}
         assert ("transformers" in case["same_tokens"]) != bool(written["skipped"])
 
@@ -160,10 +166,9 @@ def test_compile_time(tmp_path: Path) -> None:
 
 def test_serve(tmp_path: Path) -> None:
     cases = {case["case"]: case for case in quick("serve", tmp_path / "serve.json")["cases"]}
-    assert set(cases) == {
-        "tiny, 1 row, 1 client",
-        *(f"tiny, 8 rows, {count} {'client' if count == 1 else 'clients'}" for count in (1, 2, 4, 8)),
-        "tiny, 8 rows, a request under load",
-    }
-    for case in cases.values():
-        assert case["first_token_ms"] > 0 and case.get("tokens_per_second", 1) > 0
+    clients = ["1 client", "2 clients", "4 clients", "8 clients"]
+    served = {f"tiny, {rows}, {count}" for rows in ("1 row", "8 rows", "8 fixed rows") for count in clients}
+    assert set(cases) == {"tiny, generate", *served, "tiny, 8 rows, a request under load"}
+    for name in served:
+        assert cases[name]["first_token_ms"] > 0 and cases[name]["tokens_per_second"] > 0
+    assert cases["tiny, generate"]["tokens_per_second"] > 0 and cases["tiny, 8 rows, a request under load"]["first_token_ms"] > 0

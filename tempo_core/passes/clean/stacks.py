@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from tempo_core.ir import ops
 from tempo_core.ir.axes import ELEMENTWISE, left_out, source_of, without, without_reduced
 from tempo_core.ir.builder import COMBINE, Builder
-from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.graph import Edge, Node
 from tempo_core.ir.types import ROUNDED_ONCE, is_float
 from tempo_core.passes.base import read_at
 from tempo_core.passes.clean.view import View
@@ -72,33 +72,31 @@ def _parts(view: View, axis: int) -> list[Edge] | None:
     if not (_is_at_point(view.edge()) and size.is_constant and 0 < size.constant <= MOST_SHIFTS):
         return None
     places: dict[int, int] = {}  # functions of the stack, with its axis in each
-    waiting, has_stack, is_repeated = [(view.edge().source, axis)], False, isinstance(view.op, ops.Slice)
+    waiting, has_stack, is_repeated = [(view.edge(), axis)], False, isinstance(view.op, ops.Slice)
     while waiting:
-        number, place = waiting.pop()
-        node = graph[number]
-        if number in places:
-            continue
-        has_stack |= _is_stack(node, place)
-        is_repeated &= _is_function(node)
-        if _is_function(node):
-            places[number] = place
+        edge, place = waiting.pop()
+        node = graph[edge.source]
+        has_stack |= _is_stack(edge, node, place)
+        is_repeated &= _is_function(edge, node)
+        if _is_function(edge, node) and node.id not in places:
+            places[node.id] = place
             sources = zip(node.inputs, source_of(graph, node, place) or (), strict=False)
-            waiting += [(edge.source, inner) for edge, inner in sources if inner is not None and _is_at_point(edge)]
+            waiting += [(each, inner) for each, inner in sources if inner is not None]
     if not (has_stack or is_repeated) or size.constant * len(places) > MOST_SHIFTED_OPERATIONS:
         return None
     users = graph.users() if places else {}
-    if not all(_is_taken_apart(users, number, place, places) for number, place in places.items()):
-        return None
-    return [_part(graph, view.edge(), axis, k, {}) for k in range(size.constant)]
+    is_taken_apart = all(_is_taken_apart(users, number, place, places) for number, place in places.items())
+    return [_part(view.build, view.edge(), axis, k, {}) for k in range(size.constant)] if is_taken_apart else None
 
 
-def _is_stack(node: Node, axis: int) -> bool:
-    is_concat = isinstance(node.op, ops.Concat) and node.op.axis == axis
+def _is_stack(edge: Edge, node: Node, axis: int) -> bool:
+    is_concat = _is_at_point(edge) and isinstance(node.op, ops.Concat) and node.op.axis == axis
     return is_concat and bool(node.outputs[0].shape[axis] == len(node.inputs))
 
 
-def _is_function(node: Node) -> bool:
-    return isinstance(node.op, (*ELEMENTWISE, ops.Broadcast)) and getattr(node.op, "length", None) is None
+def _is_function(edge: Edge, node: Node) -> bool:
+    is_function = _is_at_point(edge) and isinstance(node.op, (*ELEMENTWISE, ops.Broadcast))
+    return is_function and getattr(node.op, "length", None) is None
 
 
 def _is_at_point(edge: Edge) -> bool:
@@ -116,19 +114,21 @@ def _is_taken_apart(users: Users, number: int, axis: int, places: Mapping[int, i
     return bool(users[number])
 
 
-def _part(graph: Graph, edge: Edge, axis: int, k: int, parts: dict[tuple[int, int], Edge]) -> Edge:
+def _part(reader: Builder, edge: Edge, axis: int, k: int, parts: dict[tuple[int, int, int], Edge]) -> Edge:
     """What an edge reads at position k of an axis, which the result lacks."""
-    node, key = graph[edge.source], (edge.source, axis)
+    graph, node, key = reader.graph, reader.graph[edge.source], (edge.source, edge.output, axis)
+    one, build = ops.Slice(axis, Expr.of(k), Expr.of(k + 1)), Builder(graph, node)
+    if not _is_at_point(edge):  # the axis may be that of a step, which the value of one point has not
+        return reader.add(ops.Reshape(left_out(reader.type(edge).shape, axis)), reader.add(one, edge))
     if key not in parts:
-        build = Builder(graph, node)
-        source = source_of(graph, node, axis) if _is_function(node) else None
+        source = source_of(graph, node, axis) if _is_function(edge, node) else None
         op = None if source is None else without(node.op, axis, source)
         if source is not None and op is not None:
             operands = zip(node.inputs, source, strict=True)
-            parts[key] = build.add(op, *(e if a is None else _part(graph, e, a, k, parts) for e, a in operands))
+            parts[key] = build.add(op, *(e if a is None else _part(build, e, a, k, parts) for e, a in operands))
         else:
-            one = ops.Slice(axis, Expr.of(k), Expr.of(k + 1))
-            value = node.inputs[k] if _is_stack(node, axis) else build.add(one, Edge(node.id, identity(node.domain), edge.output))
+            whole = Edge(node.id, identity(node.domain), edge.output)
+            value = node.inputs[k] if _is_stack(edge, node, axis) else build.add(one, whole)
             parts[key] = build.add(ops.Reshape(left_out(node.outputs[edge.output].shape, axis)), value)
     part = read_at(parts[key], node.domain, edge)
     assert part is not None

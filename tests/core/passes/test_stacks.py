@@ -92,3 +92,31 @@ def test_a_stack_of_many_parts_stays_one() -> None:
             h[0] = x[0]
             h[t + 1] = tp.sin(tp.stack([h * k for k in range(count)]).max(0)) + x
         assert ("Concat" in ctx.compile({T: 4}, h).text("sdg")) == is_stack
+
+
+def test_parts_of_a_function_of_two_outputs_of_a_node() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (2,), domain=(t,))
+        a, b = tp.udf(lambda x: (x * 10, x * 100), x, outputs=[tp.spec((2,))] * 2, kind="host", name="two")
+        total = (tp.stack([x.sum(), x.sum() * 2]) + a * tp.sin(b)).sum(0)
+    value = np.float32([[1, 2], [3, 5]])
+    (result,) = ctx.run({T: 2}, outputs=[total], inputs={"x": value})
+    np.testing.assert_allclose(result, 3 * value.sum(1) + (value * 10 * np.sin(value * 100)).sum(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("disable", [(), ("vectorize(t)",)], ids=str)
+def test_parts_of_functions_of_all_points(disable: tuple[str, ...]) -> None:
+    """The axis of the parts comes after the one of the points, which the value of one point has not."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        x = tp.input("x", (2,), domain=(i, t))
+        a, b = tp.udf(lambda x: (x * 10, x.astype("int32")), x, outputs=[tp.spec((2,)), tp.spec((2,), "int32")], kind="host")
+        parts = b[i, 0:T].astype("float32").spatial
+        last = tp.stack([a[i, T - 1].sum(), a[i, 0].sum()]).expand_dims(0)
+        results = [(parts[:, 0:1] - parts[:, 1:2]).sum(1), (last * tp.sin(a[i, 0:T])).sum(1)]
+    value = np.arange(12, dtype=np.float32).reshape(2, 3, 2) ** 2
+    ends = 10 * value[:, [-1, 0]].sum(-1)[:, None]
+    first, second = ctx.run({I: 2, T: 3}, outputs=results, inputs={"x": value}, config=tp.Config(disable=disable))
+    np.testing.assert_allclose(first, value[..., 0] - value[..., 1])
+    np.testing.assert_allclose(second, (ends * np.sin(value * 10)).sum(-1), rtol=1e-5)

@@ -84,9 +84,15 @@ def check(generator: Generator, lengths: tuple[int, ...] = (150, 1, 17, 64, 65, 
         alone = [Heard(engine, prompt, 12).wait() for prompt in asked[:2]]
     assert texts[:2] == alone or not fixed_rows
     for prompt, text in zip(asked, texts, strict=True):
-        logits = generator.logits([*prompt, *text])[len(prompt) - 1 : -1]
+        logits = logits_of(generator, [*prompt, *text])[len(prompt) - 1 : -1]
         chosen = logits[np.arange(len(text)), text]
         assert (chosen >= logits.max(-1) - 1e-3 * np.abs(logits).max()).all(), prompt
+
+
+def logits_of(generator: Generator, tokens: list[int]) -> np.ndarray:
+    """Those after each token, of the text up to it: with LongRoPE, a short text has other frequencies."""
+    whole, short = generator.logits(tokens), min(generator.config.short_context or 0, len(tokens))
+    return np.concatenate([generator.logits(tokens[:short]), whole[short:]]) if short else whole
 
 
 PATTERNS = ["full", "window=20", "window=70+sink=4", "block=32", "dilated=3", "dilated=2+window=30", "0:full,1:window=9"]

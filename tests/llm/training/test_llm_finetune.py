@@ -25,7 +25,7 @@ from tempo_llm.training.examples import Example, encode_lines, read_lines, rows_
 from tempo_llm.training.finetune import Finetuning
 from tempo_llm.training.recipe import FinetuneRecipe, load_recipe, make_recipe
 from tempo_llm.training.rundir import RunFiles, chosen_run
-from tests.cases import first
+from tests.cases import slow
 from tests.llm import models, oracle
 from tests.llm.model import test_llm_families as families
 from tests.llm.training.steps import trained_by_jax
@@ -232,7 +232,7 @@ def test_messages_need_a_template(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "overrides", first(1, [("lora.rank=2", "lora.targets=[q_proj, down_proj]", "micro_batches=2"), ("micro_batches=2",)])
+    "overrides", [("lora.rank=2", "lora.targets=[q_proj, down_proj]", "micro_batches=2"), slow((("micro_batches=2",),))]
 )
 def test_updates_are_those_of_an_oracle(overrides: tuple[str, ...], model: Path, tmp_path: Path) -> None:
     """Of loss, gradient and AdamW, with tokens that do not count, and gradients of parts of a batch that are added up."""

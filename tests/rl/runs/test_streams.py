@@ -107,12 +107,8 @@ def test_an_environment_that_closes_the_standard_output_loses_no_run(flags: list
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
     assert len((tmp_path / "run/metrics.csv").read_text().splitlines()) == 11
     if flags == ["--json"]:
-        last = json.loads(done.stdout.splitlines()[-1])
-        assert (
-            last["eval_return_mean"] == 4.0
-            and len(done.stdout.splitlines()) == 12
-            and "noise" in done.stderr
-            and "bytes" in done.stderr
-        )
+        events = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [event["event"] for event in events] == ["start", *["iteration"] * 10, "evaluation", "result"]
+        assert events[-1]["eval_return_mean"] == 4.0 and "noise" in done.stderr and "bytes" in done.stderr
     else:
         assert done.stdout.splitlines()[-1] == "play with it: tempo-rl eval run"
