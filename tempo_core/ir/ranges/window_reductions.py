@@ -19,7 +19,7 @@ from tempo_core.symbolic.proof import extreme, provably_nonnegative
 
 @dataclass(frozen=True)
 class Window:
-    """The points `t + first, ..., t + first + width - 1` that are at least `low` and less than `high`."""
+    """The points `t + first, ..., t + first + width - 1` that are at least `low` and less than `high`: all, unless the range `is_cut`."""
 
     first: Expr
     width: Expr

@@ -7,7 +7,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.compiler import with_outputs
-from tempo_core.ir.ops import Argmax, CumMax, CumSum, DiscountedSum, LinearScan, Merge, Reduce
+from tempo_core.ir.ops import Argmax, Concat, CumMax, CumSum, DiscountedSum, LinearScan, Merge, Reduce
 from tempo_core.passes.clean.simplify import Simplify
 from tempo_core.passes.ranges.lift import Lift
 from tests import reference
@@ -148,6 +148,7 @@ def test_windows_that_are_not_cut_or_are_cut_within_the_step(read: str, where: s
     text = HEAD + INSIDE.format(read=read, where=where) + tail
     graph = check(lambda *_: None, "", text, Lift(), Simplify(), bounds={"I": 2, "T": 5})
     assert not ops_of(graph, Reduce)
+    assert bool(ops_of(graph, Concat)) == (read != "t - 1:t + 2")  # elements of no effect beside those that there are
 
 
 def test_a_recurrence_with_coefficients_of_another_steps_points():
