@@ -258,22 +258,29 @@ def _one_by_one(form: Form, rows: Any, *matrix: Any) -> Any:
     return jnp.stack([form.of_row(row, *prepared) for row in rows])
 
 
+def blocks(n_out: int, n_in: int) -> tuple[int, int]:
+    """The number of blocks of a matrix [out, in], and the rows of each. They are as equal as they can be: the last one computes some rows of the
+    one before again, and fewer than there are blocks."""
+    number = min(n_out, math.ceil(4 * n_out * n_in / BLOCK_BYTES))
+    return number, math.ceil(n_out / number)
+
+
 def _in_blocks(form: Form, rows: Any, *matrix: Any) -> Any:
     """Each block of the matrix depends on its number, too: or XLA would widen the whole before this loop."""
     rows, matrix = jax.lax.optimization_barrier((rows.astype(jnp.float32), matrix))
     count = len(matrix[0])
-    size = min(count, max(1, BLOCK_BYTES // (4 * form.n_in)))
+    number_of_blocks, size = blocks(count, form.n_in)
     by_rows = len(rows) >= MANY_ROWS
 
     def body(number: Any, result: Any) -> Any:
         number, arrays = jax.lax.optimization_barrier((number, matrix))
-        first = jnp.minimum(number * size, count - size)  # the last block may compute rows of the one before again
+        first = jnp.minimum(number * size, count - size)
         block = form.prepared(*(jax.lax.dynamic_slice_in_dim(array, first, size) for array in arrays))
         part = _contracted(rows, form.widened(*block)) if by_rows else form.of_rows(rows, *block)
         return jax.lax.dynamic_update_slice_in_dim(result, part, first, int(by_rows))
 
     shape = (len(rows), count) if by_rows else (count, len(rows))
-    result = jax.lax.fori_loop(0, math.ceil(count / size), body, jnp.zeros(shape, jnp.float32))
+    result = jax.lax.fori_loop(0, number_of_blocks, body, jnp.zeros(shape, jnp.float32))
     return result if by_rows else result.T
 
 

@@ -28,7 +28,8 @@ def most_across(points: isl.Set) -> int | None:
     """The most points from the first to the last, whatever the parameters are; None if there is no limit."""
     if points.is_empty():
         return 0
-    most = points.dim_max(0).sub(points.dim_min(0)).max_val()
+    across = isl.Set.from_pw_aff(points.dim_max(0).sub(points.dim_min(0)))  # a function's own `max_val` knows no floors
+    most = across.project_out(isl.dim_type.param, 0, across.dim(isl.dim_type.param)).dim_max_val(0)
     return int(most.to_python()) + 1 if most.is_int() else None
 
 
@@ -39,8 +40,7 @@ class Ends:
         self.is_empty = points.is_empty()
         if not self.is_empty:
             self.first, self.last = points.dim_min(0), points.dim_max(0)
-            names = (points.get_dim_name(isl.dim_type.param, k) for k in range(points.dim(isl.dim_type.param)))
-            self.counters = [Symbol(name, "") for name in names]
+            self.counters = [Symbol(name, "") for name in points.get_var_names(isl.dim_type.param)]
             self.zero = isl.Point.zero(points.params().get_space())
 
     def at(self, counters: Mapping[Symbol, int]) -> Span | None:

@@ -60,3 +60,12 @@ def test_products_in_a_loop_copy_no_matrix(rows: int, is_multiplied: bool, monke
     (y,) = jax.jit(Product(Half(WIDTH), "float32"))(x, MATRIX)
     np.testing.assert_allclose(y, x.astype(np.float32) @ MATRIX.astype(np.float32).T, rtol=1e-4, atol=1e-3)
     products._product.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("n_out", "n_in"), [(768, 768), (2304, 768), (3072, 768), (768, 3072), (3, 3_000_000), (1, 1), (128_256, 3072)]
+)
+def test_blocks_compute_few_rows_again_and_fit_into_the_cache(n_out: int, n_in: int) -> None:
+    number, size = products.blocks(n_out, n_in)
+    assert n_out <= number * size < n_out + number
+    assert 4 * (size - 1) * n_in < products.BLOCK_BYTES
