@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 LEAST_CAPACITY = 64  # new tokens; capacities are this number, doubled as often as a request needs it
-BLOCKS = {64: 16, 512: 64}  # the places of a block of prompts of up to so many tokens
+BLOCKS = {64: 16, 384: 64}  # the places of a block of prompts of up to so many tokens
 LARGEST_BLOCK = 128  # of longer prompts
 LEAST_BLOCKS = {16: 4, 64: 8, 128: 8}  # of a program: what a run does not need of them costs it next to nothing
 TILE = 512  # positions of a prompt whose keys a block is multiplied with at a time
