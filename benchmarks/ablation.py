@@ -30,6 +30,7 @@ def main() -> None:
             row = measured(name, EVERY, options)
             say(text_of(name, row))
             results.add(name, **row)
+            results.save()
     for line in summary(results.cases):
         say(line)
     results.finish()

@@ -22,8 +22,10 @@ from benchmarks.llm.__main__ import Bench, chosen_sizes, chosen_systems, table
 from benchmarks.llm.cases import FULL, QUICK
 from benchmarks.llm.models import write_config, write_models
 from benchmarks.llm.process import Limits, Refused, Worker
+from benchmarks.llm.systems.jax_by_hand import by_columns
 from benchmarks.peers.jax_cached import FORMS, CachedLlama
 from tempo_core.nn import inverse_frequencies
+from tempo_llm import LlamaConfig, load_weights
 from tests.cases import fast
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -107,6 +109,21 @@ def test_options_choose_rows_of_the_table_and_systems() -> None:
         chosen_systems("torch")
     with pytest.raises(SystemExit, match="the dtypes are float32"):
         chosen_sizes(argparse.Namespace(**{**vars(chosen), "dtype": "float8"}))
+
+
+def test_the_int8_model_by_hand_is_near_the_model_of_float32(directory: Path) -> None:
+    config = LlamaConfig.from_directory(directory)
+    weights = load_weights(directory, config, "float32")
+    narrow = by_columns(weights)
+    for name, weight in weights.items():
+        if not name.endswith("norm.weight"):
+            scale = narrow[name.replace(".weight", ".scale")]
+            wide = narrow[name].astype(np.float32) * (scale[..., None] if name.startswith("embedding.") else scale[..., None, :])
+            assert narrow[name].dtype == np.int8 and np.abs(wide - weight).max() <= scale.max() * 0.501, name
+    worker = Worker("jax-tiled", directory, "int8", 0, LIMITS)
+    (tokens,) = worker.ask("start", prompts=[[3, 4, 5]], count=2, times=1)["tokens"]
+    assert all(0 <= token < config.vocab_size for token in tokens)
+    worker.stop()
 
 
 @pytest.mark.slow
