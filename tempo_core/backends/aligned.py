@@ -97,7 +97,7 @@ def _file(array: Array) -> mmap.mmap | None:
     """The map of a file that an array is a part of; None if there is none, or if it has changes that the file does not get."""
     base: Any = array
     mode = None
-    while isinstance(base, np.ndarray):
+    while isinstance(base, np.ndarray) and array.base is not None:
         mode, base = getattr(base, "mode", mode), base.base
     is_shared = isinstance(base, mmap.mmap) and mode in ("r", "r+", "w+") and array.ndim > 0
     return base if is_shared and hasattr(mmap, "MADV_DONTNEED") else None

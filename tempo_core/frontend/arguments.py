@@ -151,6 +151,7 @@ KINDS: dict[str, Kind] = {
 
 
 _to_tensor: list[Callable[[Any], Any]] = []  # one function, which makes a tensor of a number or array
+_may_hold_tensors: Callable[[type], bool] = functools.cache(lambda kind: issubclass(kind, (BaseTensor, list, tuple, Mapping)))
 
 
 def converts(function: F) -> F:
@@ -180,11 +181,11 @@ def shown(value: Any) -> str:
 def context_of(arguments: Iterable[Any]) -> BaseContext | None:
     """The context of the first tensor among arguments, lists and dicts of them included."""
     for argument in arguments:
-        if argument is None or isinstance(argument, (np.ndarray, int, float, str)):
-            continue  # most arguments: the check below is slow
+        if not _may_hold_tensors(type(argument)):
+            continue
         if isinstance(argument, BaseTensor):
             return argument.context
-        if isinstance(argument, (list, tuple, Mapping)) and argument:
+        if argument:
             context = context_of(argument.values() if isinstance(argument, Mapping) else argument)
             if context is not None:
                 return context

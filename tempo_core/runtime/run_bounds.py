@@ -39,9 +39,9 @@ class RunBounds:
 
         Raises BoundsError for a bound that is unknown, compiled in, missing or out of its limits; and the errors of the user's program.
         """
-        numbers = dict(self.compiled)
         if not self.limits and not given:
-            return numbers
+            return self.compiled
+        numbers = dict(self.compiled)
         if given is not None and not isinstance(given, Mapping):
             raise BoundsError(
                 f"the bounds are {given!r}; they must be a dict from bounds to numbers", hint=f"a run chooses {self._names()}"

@@ -34,7 +34,7 @@ class RunInputs:
 
     def specs_of(self, numbers: Bounds) -> dict[str, InputSpec]:
         """The inputs of a run with these bounds."""
-        return self.specs if numbers == self.bounds.compiled else self._specs_at(tuple(numbers.items()))
+        return self.specs if numbers is self.bounds.compiled else self._specs_at(tuple(numbers.items()))
 
     @property
     def needed(self) -> dict[str, InputSpec]:
@@ -50,7 +50,8 @@ class RunInputs:
         """The inputs of a run with these bounds, of the compiled program or of the program `as_written`. Raises InputError."""
         given: Arrays = {} if inputs is None else inputs
         fed = checked_inputs(self._without_bound(self.specs_of(numbers), given), self.domains, given)
-        fed = Feeds({**fed.arrays, **self.arrays}, fed.streams, self.prepared)
+        if self.arrays:
+            fed = Feeds({**fed.arrays, **self.arrays}, fed.streams, self.prepared)
         if not self.bounds.limits or as_written:
             return fed
         return Feeds(fed.arrays, fed.streams, fed.bound, self.bounds.chosen(numbers), self.bounds.fitted)
@@ -85,7 +86,7 @@ class RunInputs:
                 raise specs[name].error(
                     "is bound already", "leave it out, or use the program that program.bind(...) was called on"
                 )
-        return {name: spec for name, spec in specs.items() if name not in self.arrays}
+        return {name: spec for name, spec in specs.items() if name not in self.arrays} if self.arrays else dict(specs)
 
     def donated(self, inputs: Arrays | None, names: Iterable[str], check_numerics: bool) -> dict[str, jax.Array]:
         """The arrays that a run may have for itself. Raises InputError."""

@@ -20,10 +20,9 @@ from tempo_core.runtime.numerics import Watch
 from tempo_core.runtime.staged.chunks import counted_steps, next_count
 from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, Segment, calls, segments, statements
 from tempo_core.runtime.staged.stage import Staged
-from tempo_core.runtime.walk import Branch, Evaluator, Leaf, Loop, Node, Pieces, Walk, evaluator
+from tempo_core.runtime.walk import Branch, Leaf, Loop, Node, Pieces, Walk, evaluator
 from tempo_core.schedule import Execute
-from tempo_core.symbolic.condition import Bool
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Symbol
 
 Action = Callable[["Progress"], None]
 
@@ -69,6 +68,7 @@ class Host:
 
     def __init__(self, staged: Staged):
         self.staged, self.graph, self.bounds = staged, staged.graph, staged.lowering.bounds
+        self._evaluator = functools.partial(evaluator, bounds=self.bounds)
         self.tree = self._nodes(staged.items)
 
     def run(self, run: Progress) -> None:
@@ -97,9 +97,6 @@ class Host:
             )
         edge, body = self._nodes(item.edge), self._nodes(item.body)
         return Loop(item, steps, self.bounds, body, [*edge, *body])
-
-    def _evaluator(self, expression: Expr | Bool) -> Evaluator:
-        return evaluator(expression, self.bounds)
 
     # -- launches -----------------------------------------------------------------------------------------------------
 
