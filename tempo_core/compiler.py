@@ -210,13 +210,16 @@ def _limits_of_ends(numbers: Bounds, limits: Mapping[Symbol, UpTo], ends: Mappin
 def check_ends(source: Graph, config: Config, ends: Mapping[Symbol, Node]) -> None:
     """Raise CausalityError for an end that depends on itself, and ConfigError for options that need to know it before the run."""
     for bound, node in ends.items():
-        for number in deciding(source, node):
-            each = source[number]
+        step, nodes = node.domain.steps[-1], [source[number] for number in deciding(source, node)]
+        inside = (steps[: steps.index(step)] for each in nodes if step in (steps := each.domain.steps))
+        around = min(filter(None, inside), key=len, default=()) if len(node.domain.steps) == 1 else ()
+        own = f"to end {step} elsewhere for each {around[-1]}: ctx.ends({step}, when=..., each={around[-1]})" if around else ""
+        for each in nodes:
             if not isinstance(each.op, Input) and bound in each.symbols:
                 raise errors.CausalityError(
                     f"{node.name} depends on where it ends: {each.label} uses {bound}",
                     where=each.where or node.where,
-                    hint="read the same point or earlier points only: x[t], x[0:t + 1]",
+                    hint=own or "read the same point or earlier points only: x[t], x[0:t + 1]",
                 )
         if config.check_numerics:
             raise errors.ConfigError(

@@ -65,16 +65,12 @@ class Context(BaseContext):
             raise ArgumentError(f"`ends` takes a step, got {step!r}", hint="ctx.ends(t, when=x < 0.1)")
         symbol, outer = self._step(step), tuple(map(self._step, each if isinstance(each, tuple) else (each,)))
         if any(isinstance(node.op, End) and node.op.bound.terms == symbol.bound_expr.terms for node in self.graph):
-            raise ArgumentError(
-                f"the step {symbol} has an end already", hint="join the conditions into one: ctx.ends(t, when=a | b)"
-            )
+            raise ArgumentError(f"the step {symbol} has an end already", hint="join the conditions: ctx.ends(t, when=a | b)")
         self._check_outer(symbol, outer)
         over = ", ".join(s.name for s in (*outer, symbol))
         usage = f"ctx.ends({symbol}, when=x < 0.1{f', each={outer[0]}' if outer else ''}), for an x over ({over if outer else f'{over},'})"
         if when.context is not self or not {*outer, symbol} <= set(when.domain.steps) or when.domain.condition is not TRUE:
-            raise ArgumentError(
-                f"{when!r} is not a condition at every point of {' and '.join((*map(str, outer), str(symbol)))}", hint=usage
-            )
+            raise ArgumentError(f"{when!r} is not a condition at every point of {over}", hint=usage)
         if when.dtype != "bool":
             raise DTypeError(f"the condition of an end must be a bool, not {when!r}", hint=usage)
         own = (*outer, symbol)

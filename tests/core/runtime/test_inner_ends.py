@@ -261,7 +261,7 @@ def test_a_program_with_an_inner_end_is_kept(tmp_path: Any) -> None:
 def misuses() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield "is not inside of k", lambda ctx, t, k, K, x, z: ctx.ends(t, when=z > 1, each=k)
     yield "is not a step of this context", lambda ctx, t, k, K, x, z: ctx.ends(k, when=z > 1, each=t + 1)
-    yield "is not a condition at every point of t and k", lambda ctx, t, k, K, x, z: ctx.ends(k, when=x > 1, each=t)
+    yield "is not a condition at every point of t, k", lambda ctx, t, k, K, x, z: ctx.ends(k, when=x > 1, each=t)
     yield "must be a bool", lambda ctx, t, k, K, x, z: ctx.ends(k, when=z, each=t)
     yield "has an end already", lambda ctx, t, k, K, x, z: (ctx.ends(k, when=z > 1), ctx.ends(k, when=z > 1, each=t))
     yield "or ends itself", lambda ctx, t, k, K, x, z: (ctx.ends(t, when=x > 1), ctx.ends(k, when=z > 1, each=t))
@@ -317,6 +317,20 @@ def test_an_end_that_depends_on_itself() -> None:
     with pytest.raises(errors.CausalityError, match="depends on where it ends") as raised:
         ctx.compile({T: 3, K: 4}, z[t, K - 1])
     assert "test_inner_ends.py" in str(raised.value)
+
+
+def test_the_error_of_an_inner_end_without_each_says_each() -> None:
+    ctx = tp.Context("t", "k")
+    with ctx as ((t, T), (k, K)):
+        total, x = tp.recurrence((), domain=(t,), name="total"), tp.recurrence((), domain=(t, k), name="x")
+        total[0] = 10.0
+        x[t, 0] = total
+        x[t, k + 1] = x * 0.5
+        ctx.ends(k, when=x < 1.0)
+        total[t + 1] = x[t, K - 1] + 3.0
+    with pytest.raises(errors.CausalityError, match="end of k depends on where it ends") as raised:
+        ctx.compile({T: 3, K: 20}, total)
+    assert "ctx.ends(k, when=..., each=t)" in str(raised.value)
 
 
 def test_a_run_does_not_stop_between_inner_ends() -> None:
