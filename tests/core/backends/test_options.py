@@ -40,3 +40,16 @@ def test_infinities_and_nan_stay(value: float) -> None:
     x = np.ones((5, 64), np.float32)
     x[2, 3] = value
     np.testing.assert_array_equal(compiled("order")[0].run({"x": x})[0], np.float32(value))
+
+
+@pytest.mark.cpu
+def test_a_program_that_searches_in_edges_keeps_the_signs_of_zeros() -> None:
+    """Sums in any order lose them, and JAX's `searchsorted` compares bits: -0.0 would be below the edge 0."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (2,), domain=(t,))
+        counts = tp.histogram(tp.arange(2) * x.sum(), tp.constant([-1.0, 0.0, 1.0]))[0]
+        program = ctx.compile({T: 2}, counts, tp.Config(disable=("order",)))
+    values = np.asarray([[1.0, -2.5], [1.0, 0.5]], np.float32)  # -0.0 and -1.5; 0.0 and 1.5
+    np.testing.assert_array_equal(program.run({"x": values}), [[0, 1], [0, 1]])
+    assert program._staged is not None and not program._staged.options  # with them, and XLA's optimizations, -0.0 is below 0
