@@ -34,7 +34,7 @@ class Config:
         "loop" (a step stays a loop where that is faster), "capacities" (runs with small bounds have programs of their own, see `tp.upto`),
         and of the staged executor "unroll" (loops over layers are written out),
         "registers" (iterations hand values to the next ones), "keep", "join", "chunk", "create" (launches), and "order" (XLA on a CPU
-        adds up in the order of the program; without it, sums of products may have vector instructions, see `xla_cpu/options.py`).
+        adds up in the order of the program; without it, products may have vector instructions, and zeros no sign: see `xla_cpu/options.py`).
     tile: sizes of tiles by step, `{"t": 64}`. Reductions over dimensions whose size contains that step's bound then run tile by tile. This
         saves memory if the dimensions are large, and work if they are padded (`k[0:t + 1]`). Floats are summed in another order.
     checkpoint: sizes of segments by step, `{"t": 100}`. Of loops over that step, values are kept for the gradient at the ends of segments
